@@ -45,15 +45,15 @@ def add2d_float_flat(
 def add2d_float_strided(
     x_ptr, y_ptr, z_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
     y_outer_at, y_middle_at, y_inner_at, z_outer_at, z_middle_at, z_inner_at,
-    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, WIDE_Z: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr, VEC_Z: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_Y, WIDE_Z: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
-    z_outer_at, z_middle_at = z_outer_at // WIDE_Z * WIDE_Z, z_middle_at // WIDE_Z * WIDE_Z
-    inner = inner // WIDE_Z * WIDE_Z
+    # VEC_X, VEC_Y, VEC_Z divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
+    z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
+    inner = inner // VEC_Z * VEC_Z
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -100,15 +100,15 @@ def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexp
 def add2d_int_strided(
     x_ptr, y_ptr, z_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
     y_outer_at, y_middle_at, y_inner_at, z_outer_at, z_middle_at, z_inner_at,
-    WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, WIDE_Z: tl.constexpr, OUTER: tl.constexpr,
+    VEC_X: tl.constexpr, VEC_Y: tl.constexpr, VEC_Z: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_Y, WIDE_Z: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
-    z_outer_at, z_middle_at = z_outer_at // WIDE_Z * WIDE_Z, z_middle_at // WIDE_Z * WIDE_Z
-    inner = inner // WIDE_Z * WIDE_Z
+    # VEC_X, VEC_Y, VEC_Z divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
+    z_outer_at, z_middle_at = z_outer_at // VEC_Z * VEC_Z, z_middle_at // VEC_Z * VEC_Z
+    inner = inner // VEC_Z * VEC_Z
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -131,7 +131,7 @@ def add2d_int_strided(
 
 
 def choose_add2d_float(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -145,7 +145,7 @@ def choose_add2d_float(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -153,9 +153,9 @@ def choose_add2d_float(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -166,7 +166,8 @@ def launch_add2d_float(x, y, z) -> None:
     total = z.numel()
     variant, config = choose_add2d_float(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y, z)), itemsize=x.element_size(),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, y, z)),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
@@ -184,14 +185,14 @@ def launch_add2d_float(x, y, z) -> None:
         )
         add2d_float_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
-            COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1)),
-            WIDE_Z=math.gcd(16, z.stride(0), z.stride(1), inner), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1)),
+            VEC_Z=math.gcd(16, z.stride(0), z.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_add2d_int(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -205,7 +206,7 @@ def choose_add2d_int(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -213,9 +214,9 @@ def choose_add2d_int(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -226,7 +227,8 @@ def launch_add2d_int(x, y, z) -> None:
     total = z.numel()
     variant, config = choose_add2d_int(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y, z)), itemsize=x.element_size(),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, y, z)),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     if variant == "flat":
@@ -243,9 +245,9 @@ def launch_add2d_int(x, y, z) -> None:
         )
         add2d_int_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1)),
-            WIDE_Z=math.gcd(16, z.stride(0), z.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1)),
+            VEC_Z=math.gcd(16, z.stride(0), z.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from tritongen import lib, runtime
 @triton.jit
 def attention_s_persistent(
     q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -31,9 +31,9 @@ def attention_s_persistent(
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
@@ -41,12 +41,12 @@ def attention_s_persistent(
         for start in range(0, E, BLOCK_K):
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
                 k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
+                if TRANS_K_
                 else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
@@ -69,20 +69,20 @@ def attention_s_persistent(
 
 
 @triton.jit
-def attention_s_strips(
+def attention_s_subtiles(
     q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
@@ -92,12 +92,12 @@ def attention_s_strips(
         for start in range(0, E, BLOCK_K):
             k_ = (
                 k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
+                if TRANS_K_
                 else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             s_sum_0 = tl.dot(q, k_, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
@@ -105,7 +105,7 @@ def attention_s_strips(
                 q_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
@@ -115,17 +115,17 @@ def attention_s_strips(
                 q_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             s_sum_2 = tl.dot(q3, k_, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            s_sum = (s_sum_0, s_sum_1, s_sum_2)[strip]
+            s_sum = (s_sum_0, s_sum_1, s_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < S) & (n < L)
             s = scale * s_sum
@@ -141,7 +141,7 @@ def attention_s_strips(
 @triton.jit
 def attention_s_parts(
     q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -149,12 +149,12 @@ def attention_s_parts(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(
+    for work in tl.range(
         tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
     ):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles % batches, tl.int64)
-        part = turn // (tiles * batches)
+        tile = work % tiles
+        batch = tl.cast(work // tiles % batches, tl.int64)
+        part = work // (tiles * batches)
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -163,12 +163,12 @@ def attention_s_parts(
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
                 k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
+                if TRANS_K_
                 else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
@@ -286,11 +286,11 @@ def attention_s_combine(
 @triton.jit
 def attention_m_rows(
     s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_col, m_row, o_sum2_row,
-    HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L, s_row = L // WIDE * WIDE, s_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L, s_row = L // VEC * VEC, s_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < L)
@@ -308,11 +308,11 @@ def attention_m_rows(
 @triton.jit
 def attention_m_loop(
     s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_col, m_row, o_sum2_row,
-    HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L, s_row = L // WIDE * WIDE, s_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L, s_row = L // VEC * VEC, s_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # m_[b, h, i] = max[j](s[b, h, i, j])
     # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
@@ -331,12 +331,12 @@ def attention_m_loop(
 @triton.jit
 def attention_m_part(
     s_ptr, m_part_ptr, o_sum2_part_ptr, rows, L, s_row, s_col, CHUNK,
-    HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L, s_row = L // WIDE * WIDE, s_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L, s_row = L // VEC * VEC, s_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
@@ -488,10 +488,19 @@ def attention_o_combine(
 
 def choose_attention_s(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
+    call = (
+        (batches, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        False,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -517,9 +526,9 @@ def choose_attention_s(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
-        ("twin", tma and itemsize <= 2,
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -534,7 +543,7 @@ def choose_attention_s(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -545,7 +554,7 @@ def choose_attention_s(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -567,14 +576,15 @@ def launch_attention_s(q, k_, s, scale) -> None:
     variant, config = choose_attention_s(
         batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
         stored_bytes=s.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
-        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT), gpu=gpu,
+        transposed_bytes=lib.transposed_bytes(k_.mT), vectorized=lib.vectorized(q, k_.mT),
+        gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
-        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -583,7 +593,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
         )
         attention_s_parts[grid](
             q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
@@ -592,9 +602,9 @@ def launch_attention_s(q, k_, s, scale) -> None:
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
-    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
@@ -603,13 +613,13 @@ def launch_attention_s(q, k_, s, scale) -> None:
         )
         attention_s_persistent[grid](
             q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N)
         grid = (
             min(
@@ -617,9 +627,9 @@ def launch_attention_s(q, k_, s, scale) -> None:
                 batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
-        attention_s_strips[grid](
+        attention_s_subtiles[grid](
             q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -647,30 +657,30 @@ def launch_attention_s(q, k_, s, scale) -> None:
 
 
 def choose_attention_m(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 256 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 256 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -689,8 +699,8 @@ def choose_attention_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * gpu.sms else 2048),
-        ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
+        BLOCK=(BLOCK := 256 if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
+        ROWS=32 if strided else 1, num_warps=8 if strided else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -705,7 +715,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
     variant, config = choose_attention_m(
-        rows=rows, cols=L, across=0 < s.stride(0) < s.stride(1),
+        rows=rows, cols=L, strided=0 < s.stride(0) < s.stride(1),
         aligned=math.gcd(L, s.stride(0)) * s.element_size() % 8 == 0, gpu=lib.gpu(s.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -716,7 +726,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_m_part[grid](
             s, m__part, o_sum2_part, B * H * S, L, *s.stride(),
-            HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
+            HALF=q.element_size() == 2, VEC=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -724,18 +734,18 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         attention_m_rows[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
+            HALF=q.element_size() == 2, VEC=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         attention_m_loop[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
+            HALF=q.element_size() == 2, VEC=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -954,7 +964,7 @@ def attention(
 def attention_backward_s_sum_persistent(
     q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
     s_sum_n,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -962,9 +972,9 @@ def attention_backward_s_sum_persistent(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
@@ -972,12 +982,12 @@ def attention_backward_s_sum_persistent(
         for start in range(0, E, BLOCK_K):
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
                 k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
+                if TRANS_K_
                 else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
@@ -1001,20 +1011,20 @@ def attention_backward_s_sum_persistent(
 
 
 @triton.jit
-def attention_backward_s_sum_strips(
+def attention_backward_s_sum_subtiles(
     q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
     s_sum_n,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
@@ -1024,12 +1034,12 @@ def attention_backward_s_sum_strips(
         for start in range(0, E, BLOCK_K):
             k_ = (
                 k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
+                if TRANS_K_
                 else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             s_sum_0 = tl.dot(q, k_, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
@@ -1037,7 +1047,7 @@ def attention_backward_s_sum_strips(
                 q_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
@@ -1047,17 +1057,17 @@ def attention_backward_s_sum_strips(
                 q_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             s_sum_2 = tl.dot(q3, k_, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            s_sum = (s_sum_0, s_sum_1, s_sum_2)[strip]
+            s_sum = (s_sum_0, s_sum_1, s_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < S) & (n < L)
             if s_sum_tiles is None:
@@ -1074,7 +1084,7 @@ def attention_backward_s_sum_strips(
 @triton.jit
 def attention_backward_s_sum_parts(
     q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1082,12 +1092,12 @@ def attention_backward_s_sum_parts(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(
+    for work in tl.range(
         tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
     ):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles % batches, tl.int64)
-        part = turn // (tiles * batches)
+        tile = work % tiles
+        batch = tl.cast(work // tiles % batches, tl.int64)
+        part = work // (tiles * batches)
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -1096,12 +1106,12 @@ def attention_backward_s_sum_parts(
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
+                if TRANS_Q
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
                 k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
+                if TRANS_K_
                 else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
@@ -1214,12 +1224,12 @@ def attention_backward_s_sum_combine(
 @triton.jit
 def attention_backward_m_rows(
     s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m_row, o_sum2_row,
-    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L, s_sum_row = L // WIDE * WIDE, s_sum_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < L)
@@ -1240,12 +1250,12 @@ def attention_backward_m_rows(
 @triton.jit
 def attention_backward_m_loop(
     s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m_row, o_sum2_row,
-    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L, s_sum_row = L // WIDE * WIDE, s_sum_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # m_[b, h, i] = max[j](s[b, h, i, j])
@@ -1268,12 +1278,12 @@ def attention_backward_m_loop(
 @triton.jit
 def attention_backward_m_part(
     s_sum_ptr, m_part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_col, CHUNK,
-    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L, s_sum_row = L // WIDE * WIDE, s_sum_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
@@ -1319,12 +1329,12 @@ def attention_backward_m_finish(
 @triton.jit
 def attention_backward_do_sum_rows(
     do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row, o_col, do_sum_row,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    E, do_row = E // WIDE * WIDE, do_row // WIDE * WIDE
-    o_row = o_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    E, do_row = E // VEC * VEC, do_row // VEC * VEC
+    o_row = o_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < E)
@@ -1338,12 +1348,12 @@ def attention_backward_do_sum_rows(
 @triton.jit
 def attention_backward_do_sum_loop(
     do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row, o_col, do_sum_row,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    E, do_row = E // WIDE * WIDE, do_row // WIDE * WIDE
-    o_row = o_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    E, do_row = E // VEC * VEC, do_row // VEC * VEC
+    o_row = o_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -1360,12 +1370,12 @@ def attention_backward_do_sum_loop(
 @triton.jit
 def attention_backward_do_sum_part(
     do_ptr, o_ptr, do_sum_part_ptr, rows, E, do_row, do_col, o_row, o_col, CHUNK,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): do_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    E, do_row = E // WIDE * WIDE, do_row // WIDE * WIDE
-    o_row = o_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    E, do_row = E // VEC * VEC, do_row // VEC * VEC
+    o_row = o_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, E)
@@ -1890,12 +1900,12 @@ def attention_backward_dv_combine(
 def attention_backward_dscale_rows(
     dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, cols, L,
     dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
-    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < cols)
@@ -1924,12 +1934,12 @@ def attention_backward_dscale_rows(
 def attention_backward_dscale_loop(
     dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, lines, L,
     dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
-    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L = L // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(L, BLOCK)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1964,12 +1974,12 @@ def attention_backward_dscale_loop(
 def attention_backward_dscale_part(
     dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_sum_part_ptr, scale, lines,
     L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi, CHUNK,
-    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dscale_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L = L // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(L, BLOCK)
     part = tl.program_id(0)
@@ -2023,10 +2033,19 @@ def attention_backward_dscale_finish(
 
 def choose_attention_backward_s_sum(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
+    call = (
+        (batches, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        False,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -2052,8 +2071,8 @@ def choose_attention_backward_s_sum(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -2066,7 +2085,7 @@ def choose_attention_backward_s_sum(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -2077,7 +2096,7 @@ def choose_attention_backward_s_sum(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -2099,14 +2118,15 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
     variant, config = choose_attention_backward_s_sum(
         batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
         stored_bytes=s_sum.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
-        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT), gpu=gpu,
+        transposed_bytes=lib.transposed_bytes(k_.mT), vectorized=lib.vectorized(q, k_.mT),
+        gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
-        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -2115,7 +2135,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         )
         attention_backward_s_sum_parts[grid](
             q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
@@ -2124,8 +2144,8 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
@@ -2134,12 +2154,12 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         )
         attention_backward_s_sum_persistent[grid](
             q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N)
         grid = (
             min(
@@ -2147,9 +2167,9 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
                 batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
-        attention_backward_s_sum_strips[grid](
+        attention_backward_s_sum_subtiles[grid](
             q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -2174,30 +2194,30 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
 
 
 def choose_attention_backward_m(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 256 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 256 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -2216,8 +2236,8 @@ def choose_attention_backward_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * gpu.sms else 2048),
-        ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
+        BLOCK=(BLOCK := 256 if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
+        ROWS=32 if strided else 1, num_warps=8 if strided else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -2233,7 +2253,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
     rows = B * H * S
     aligned = math.gcd(L, s_sum.stride(0)) * s_sum.element_size() % 8 == 0
     variant, config = choose_attention_backward_m(
-        rows=rows, cols=L, across=0 < s_sum.stride(0) < s_sum.stride(1), aligned=aligned,
+        rows=rows, cols=L, strided=0 < s_sum.stride(0) < s_sum.stride(1), aligned=aligned,
         gpu=lib.gpu(s_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2244,7 +2264,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_backward_m_part[grid](
             s_sum, m__part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2252,47 +2272,47 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_m_rows[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_m_loop[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_attention_backward_do_sum(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -2307,7 +2327,8 @@ def choose_attention_backward_do_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -2319,7 +2340,7 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     do_sum = do_sum.view(B * H * S)
     rows = B * H * S
     variant, config = choose_attention_backward_do_sum(
-        rows=rows, cols=E, across=0 < do.stride(0) < do.stride(1),
+        rows=rows, cols=E, strided=0 < do.stride(0) < do.stride(1),
         aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2329,7 +2350,7 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_backward_do_sum_part[grid](
             do, o, do_sum_part, B * H * S, E, *do.stride(), *o.stride(),
-            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2337,17 +2358,17 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
             do_sum_part, do_sum, B * H * S, do_sum.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_rows[grid](
             do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_loop[grid](
             do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -2735,30 +2756,30 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
 
 
 def choose_attention_backward_dscale(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -2775,8 +2796,8 @@ def choose_attention_backward_dscale(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -2795,7 +2816,7 @@ def launch_attention_backward_dscale(
     m_ = lib.reshaped(m_, B * H * S)
     rows = 1
     variant, config = choose_attention_backward_dscale(
-        rows=rows, cols=B * H * L * S, col_run=L, col_runs=B * H * S, across=False,
+        rows=rows, cols=B * H * L * S, col_run=L, col_runs=B * H * S, strided=False,
         aligned=B * H * L * S * do_sum.element_size() % 8 == 0, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2806,7 +2827,7 @@ def launch_attention_backward_dscale(
         attention_backward_dscale_part[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale_sum_part, scale, B * H * S, L,
             dp_sum.stride(0), do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2814,12 +2835,12 @@ def launch_attention_backward_dscale(
             dscale_sum_part, dscale,
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_dscale_rows[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * L * S, L, dp_sum.stride(0),
             do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, B * H * L * S),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, B * H * L * S),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2827,7 +2848,7 @@ def launch_attention_backward_dscale(
         attention_backward_dscale_loop[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
             do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -20,11 +20,11 @@ from tritongen import lib, runtime
 @triton.jit
 def batch_mean_rows(
     x_ptr, y_ptr, rows, cols, x_row, x_col, y_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -37,11 +37,11 @@ def batch_mean_rows(
 @triton.jit
 def batch_mean_loop(
     x_ptr, y_ptr, rows, cols, x_row, x_col, y_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[...] = mean[h, w](x[..., h, w])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -58,12 +58,12 @@ def batch_mean_loop(
 @triton.jit
 def batch_mean_part(
     x_ptr, y_sum_part_ptr, rows, cols, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -97,30 +97,30 @@ def batch_mean_finish(
 
 
 def choose_batch_mean(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -139,7 +139,8 @@ def choose_batch_mean(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -151,7 +152,7 @@ def launch_batch_mean(x, y) -> None:
     x = lib.reshaped(x, batch, H * W)
     y = y.view(batch)
     variant, config = choose_batch_mean(
-        rows=batch, cols=H * W, across=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=H * W, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(H * W, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -163,7 +164,7 @@ def launch_batch_mean(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         batch_mean_part[grid](
             x, y_sum_part, batch, H * W, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, config["MERGE"]),)
@@ -171,17 +172,17 @@ def launch_batch_mean(x, y) -> None:
             y_sum_part, y, batch, H * W, y.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         batch_mean_rows[grid](
             x, y, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_mean_loop[grid](
             x, y, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -249,14 +250,14 @@ def batch_mean(x: torch.Tensor) -> torch.Tensor:
 def batch_mean_backward_strided(
     dy_ptr, dx_ptr, outer, middle, inner, count, dy_outer_at, dy_middle_at, dy_inner_at,
     dx_outer_at, dx_middle_at, dx_inner_at,
-    COMPUTE: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_DX: tl.constexpr,
-    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_DY: tl.constexpr, VEC_DX: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
-    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
-    inner = inner // WIDE_DX * WIDE_DX
+    # VEC_DY, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    inner = inner // VEC_DX * VEC_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -277,7 +278,7 @@ def batch_mean_backward_strided(
 
 
 def choose_batch_mean_backward(
-    outer: int, middle: int, inner: int, turned: bool,
+    outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
@@ -288,7 +289,7 @@ def choose_batch_mean_backward(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -296,9 +297,9 @@ def choose_batch_mean_backward(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -310,7 +311,7 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
     outer, middle, inner = dx.shape
     _, config = choose_batch_mean_backward(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (
@@ -320,9 +321,8 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
     )
     batch_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, H * W, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
-        **config,
+        COMPUTE=COMPUTE, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -23,14 +23,14 @@ from tritongen import lib, runtime
 def batch_norm_train_rows(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, cols, HW, x_n, x_row, x_hw, gain_row,
     bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -55,14 +55,14 @@ def batch_norm_train_rows(
 def batch_norm_train_lines(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_row, x_hw, gain_row,
     bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -95,14 +95,14 @@ def batch_norm_train_lines(
 def batch_norm_train_lines_loop(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_row, x_hw, gain_row,
     bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -145,14 +145,14 @@ def batch_norm_train_lines_loop(
 def batch_norm_train_loop(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, N, cols, count, x_n, x_row, x_hw, gain_row,
     bias_row, y_n, y_row, y_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -199,13 +199,13 @@ def batch_norm_train_loop(
 def batch_norm_train_part(
     x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row,
     x_hw, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -232,16 +232,16 @@ def batch_norm_train_part(
 
 
 @triton.jit
-def batch_norm_train_lanes_part(
+def batch_norm_train_per_thread_part(
     x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row,
     x_hw, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -268,7 +268,7 @@ def batch_norm_train_lanes_part(
 
 
 @triton.jit
-def batch_norm_train_lanes_merge(
+def batch_norm_train_per_thread_merge(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -298,19 +298,19 @@ def batch_norm_train_lanes_merge(
 def batch_norm_train_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
     eps, C, N, cols, count, x_n, x_row, x_hw, gain_row, bias_row, y_n, y_row, y_hw, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
@@ -341,13 +341,13 @@ def batch_norm_train_finish(
 
 
 def choose_batch_norm_train(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
-        return "lanes", dict(
+    if strided and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
+        return "per_thread", dict(
             ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
             BLOCK=(BLOCK := min(4096 // ROWS, max(16, lib.pow2(col_run)))),
             PARTS=(PARTS := lib.spread(3 * gpu.sms, lib.cdiv(rows, ROWS), 512)),
@@ -358,7 +358,7 @@ def choose_batch_norm_train(
         gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
-        and not across
+        and not strided
     ):
         return "lines_loop", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
@@ -367,7 +367,7 @@ def choose_batch_norm_train(
     if (
         512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not across
+        and not strided
     ):
         return "lines", dict(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
@@ -379,17 +379,17 @@ def choose_batch_norm_train(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
             PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         return "rows", dict(
             BLOCK=(BLOCK := max(4, lib.pow2(cols))),
             ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
@@ -397,8 +397,8 @@ def choose_batch_norm_train(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -411,7 +411,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train(
         rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
-        across=0 < x.stride(1) < x.stride(2), aligned=aligned, gpu=lib.gpu(x.device),
+        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
@@ -419,19 +419,19 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "lanes":
+    if variant == "per_thread":
         ROWS, PARTS = config["ROWS"], config["PARTS"]
         mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
         grid = (PARTS, lib.cdiv(C, ROWS))
-        batch_norm_train_lanes_part[grid](
+        batch_norm_train_per_thread_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
-        batch_norm_train_lanes_merge[grid](
+        batch_norm_train_per_thread_merge[grid](
             mu_sum_part, var_sum_part, var_sum_count, C,
             enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
@@ -440,8 +440,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, LANES=1, CHUNK=4, num_warps=4, ROWS=ROWS,
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, PARTS_POW2=1, CHUNK=4, num_warps=4, ROWS=ROWS,
             BLOCK=BLOCK, PARTS=PARTS,
         )  # fmt: skip
     elif variant == "lines_loop":
@@ -450,7 +450,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
@@ -459,7 +459,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -470,23 +470,23 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         grid = (PARTS, lib.cdiv(C, config["ROWS"]))
         batch_norm_train_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         batch_norm_train_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_rows[grid](
             x, gain, bias, y, eps, C, H * N * W, H * W, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -495,7 +495,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
             bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -605,15 +605,15 @@ def batch_norm_train_backward_var_sum_rows(
     x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
     eps, C, cols, HW, x_n, x_row, x_hw, var_sum_row, dy_n, dy_row, dy_hw, dy_rsqrt_sum_row,
     gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, dx_n = dy_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
+    dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -657,15 +657,15 @@ def batch_norm_train_backward_var_sum_lines(
     x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
     eps, N, cols, count, x_n, x_row, x_hw, var_sum_row, dy_n, dy_row, dy_hw,
     dy_rsqrt_sum_row, gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, dx_n = dy_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
+    dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -721,15 +721,15 @@ def batch_norm_train_backward_var_sum_loop(
     x_ptr, dy_ptr, gain_ptr, var_sum_ptr, dbias_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dx_ptr,
     eps, C, N, cols, count, x_n, x_row, x_hw, dy_n, dy_row, dy_hw, gain_row, var_sum_row,
     dbias_row, dy_rsqrt_sum_row, dgain_row, dx_n, dx_row, dx_hw,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, dx_n = dy_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
+    dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -826,14 +826,14 @@ def batch_norm_train_backward_var_sum_loop(
 def batch_norm_train_backward_var_sum_part1(
     x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
     C, N, cols, x_n, x_row, x_hw, dy_n, dy_row, dy_hw, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -873,19 +873,19 @@ def batch_norm_train_backward_var_sum_part2(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
     dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, dgain_sum_part_ptr, eps, C, N, cols, count,
     gain_row, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
@@ -946,20 +946,20 @@ def batch_norm_train_backward_var_sum_finish(
     dgain_ptr, dy_ptr, x_ptr, dx_ptr, eps, C, N, cols, count, gain_row, var_sum_row,
     dbias_row, dy_rsqrt_sum_row, dgain_row, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, dx_n,
     dx_row, dx_hw, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
@@ -1019,12 +1019,12 @@ def batch_norm_train_backward_var_sum_finish(
 def batch_norm_train_backward_deps_rows(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_col,
     dy_rsqrt_sum_col, gain_col,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    C = C // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < C)
@@ -1049,12 +1049,12 @@ def batch_norm_train_backward_deps_rows(
 def batch_norm_train_backward_deps_loop(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_col,
     dy_rsqrt_sum_col, gain_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    C = C // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
@@ -1078,12 +1078,12 @@ def batch_norm_train_backward_deps_loop(
 def batch_norm_train_backward_deps_part(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, C, count, var_sum_col,
     dy_rsqrt_sum_col, gain_col, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    C = C // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    C = C // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, C)
@@ -1125,7 +1125,7 @@ def batch_norm_train_backward_deps_finish(
 
 
 def choose_batch_norm_train_backward_var_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -1133,32 +1133,32 @@ def choose_batch_norm_train_backward_var_sum(
     if (
         512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not across
+        and not strided
     ):
         return "lines", dict(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(256 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
-            num_warps=8 if across else 4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
+            num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -1171,8 +1171,8 @@ def choose_batch_norm_train_backward_var_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -1186,8 +1186,8 @@ def launch_batch_norm_train_backward_var_sum(
     dx = dx.view(N, C, H * W)
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train_backward_var_sum(
-        rows=C, cols=H * N * W, col_run=H * W, col_runs=N, across=0 < x.stride(1) < x.stride(2),
-        aligned=aligned, gpu=lib.gpu(x.device),
+        rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
+        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -1201,7 +1201,7 @@ def launch_batch_norm_train_backward_var_sum(
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -1217,14 +1217,14 @@ def launch_batch_norm_train_backward_var_sum(
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C, N, H * W, *x.stride(),
             *dy.stride(),
             COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         batch_norm_train_backward_var_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
             dgain_sum_part, eps, C, N, H * W, H * N * W, gain.stride(0), *dy.stride(), *x.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         batch_norm_train_backward_var_sum_finish[grid](
@@ -1233,17 +1233,17 @@ def launch_batch_norm_train_backward_var_sum(
             H * N * W, gain.stride(0), var_sum.stride(0), dbias.stride(0), dy_rsqrt_sum.stride(0),
             dgain.stride(0), *dy.stride(), *x.stride(), *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_var_sum_rows[grid](
             x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, C, H * N * W, H * W,
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1253,36 +1253,36 @@ def launch_batch_norm_train_backward_var_sum(
             *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dbias.stride(0),
             dy_rsqrt_sum.stride(0), dgain.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_batch_norm_train_backward_deps(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -1301,7 +1301,8 @@ def choose_batch_norm_train_backward_deps(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -1310,7 +1311,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     N, C, H, W = x.shape
     rows = 1
     variant, config = choose_batch_norm_train_backward_deps(
-        rows=rows, cols=C, across=False, aligned=C * var_sum.element_size() % 8 == 0,
+        rows=rows, cols=C, strided=False, aligned=C * var_sum.element_size() % 8 == 0,
         gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1326,7 +1327,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         batch_norm_train_backward_deps_part[grid](
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -1334,12 +1335,12 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
             deps_sum_part, deps,
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         batch_norm_train_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, C),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=math.gcd(16, C),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1347,7 +1348,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         batch_norm_train_backward_deps_loop[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

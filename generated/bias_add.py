@@ -21,15 +21,15 @@ from tritongen import lib, runtime
 def bias_add_strided(
     x_ptr, b_ptr, y_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
     b_outer_at, b_middle_at, b_inner_at, y_outer_at, y_middle_at, y_inner_at,
-    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_B: tl.constexpr, WIDE_Y: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_B: tl.constexpr, VEC_Y: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_B, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    b_outer_at, b_middle_at = b_outer_at // WIDE_B * WIDE_B, b_middle_at // WIDE_B * WIDE_B
-    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
-    inner = inner // WIDE_Y * WIDE_Y
+    # VEC_X, VEC_B, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    b_outer_at, b_middle_at = b_outer_at // VEC_B * VEC_B, b_middle_at // VEC_B * VEC_B
+    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
+    inner = inner // VEC_Y * VEC_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -51,7 +51,9 @@ def bias_add_strided(
     )
 
 
-def choose_bias_add(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
+def choose_bias_add(
+    outer: int, middle: int, inner: int, transposed: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = lib.pow2(
@@ -61,7 +63,7 @@ def choose_bias_add(outer: int, middle: int, inner: int, turned: bool) -> tuple[
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -69,9 +71,9 @@ def choose_bias_add(outer: int, middle: int, inner: int, turned: bool) -> tuple[
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def launch_bias_add(x, b, y) -> None:
     outer, middle, inner = y.shape
     _, config = choose_bias_add(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, b, y)),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, b, y)),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, b.dtype) else tl.float32
     grid = (
@@ -91,9 +93,9 @@ def launch_bias_add(x, b, y) -> None:
     )
     bias_add_strided[grid](
         x, b, y, outer, middle, inner, *x.stride(), *b.stride(), *y.stride(),
-        COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-        WIDE_B=math.gcd(16, b.stride(0), b.stride(1)),
-        WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+        VEC_B=math.gcd(16, b.stride(0), b.stride(1)),
+        VEC_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 
@@ -162,12 +164,12 @@ def bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def bias_add_backward_rows(
     dy_ptr, db_ptr, C, cols, HW, dy_n, dy_row, dy_hw, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -182,12 +184,12 @@ def bias_add_backward_rows(
 @triton.jit
 def bias_add_backward_loop(
     dy_ptr, db_ptr, C, N, cols, dy_n, dy_row, dy_hw, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     # db[c] = sum[n, h, w](dy[n, c, h, w])
@@ -208,13 +210,13 @@ def bias_add_backward_loop(
 @triton.jit
 def bias_add_backward_part(
     dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_row, dy_hw, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -252,30 +254,30 @@ def bias_add_backward_finish(
 
 
 def choose_bias_add_backward(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -292,8 +294,8 @@ def choose_bias_add_backward(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -304,7 +306,7 @@ def launch_bias_add_backward(dy, db) -> None:
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_bias_add_backward(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
-        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
@@ -315,7 +317,7 @@ def launch_bias_add_backward(dy, db) -> None:
         grid = (PARTS, lib.cdiv(C, ROWS))
         bias_add_backward_part[grid](
             dy, db_sum_part, C, N, H * W, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
@@ -323,18 +325,18 @@ def launch_bias_add_backward(dy, db) -> None:
             db_sum_part, db, C, db.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_rows[grid](
             dy, db, C, H * N * W, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * N * W, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * N * W, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_loop[grid](
             dy, db, C, N, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

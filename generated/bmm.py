@@ -25,16 +25,16 @@ def bmm_tf32x3(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             y_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -48,7 +48,7 @@ def bmm_tf32x3(
                     .T
                 )
                 y_sum_terms = tl.dot(a_part, b_part, y_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             y_sum += y_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -72,18 +72,18 @@ def bmm_tf32x3(
 
 
 @triton.jit
-def bmm_left_ahead(
+def bmm_presplit_lhs(
     b_tiles, a_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
-    B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_B: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
@@ -91,20 +91,18 @@ def bmm_left_ahead(
         for start in range(0, K, BLOCK_K):
             b = (
                 b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
             )
-            b_number, b_rest = lib.tf32_parts(b)
-            a_number = (
-                a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
-            )
-            a_rest = (
+            b_hi, b_lo = lib.tf32_parts(b)
+            a_hi = a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            a_lo = (
                 a_tiles.load([batch.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
             )
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            y_sum_terms = tl.dot(b_rest, a_number, input_precision="tf32")
-            y_sum_terms = tl.dot(b_number, a_rest, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(b_number, a_number, y_sum_terms, input_precision="tf32")
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            y_sum_terms = tl.dot(b_lo, a_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(b_hi, a_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(b_hi, a_hi, y_sum_terms, input_precision="tf32")
         y_sum = y_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -124,18 +122,18 @@ def bmm_left_ahead(
 
 
 @triton.jit
-def bmm_right_ahead(
+def bmm_presplit_rhs(
     a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
-    A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_A: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
@@ -143,20 +141,18 @@ def bmm_right_ahead(
         for start in range(0, K, BLOCK_K):
             a = (
                 a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            a_number, a_rest = lib.tf32_parts(a)
-            b_number = (
-                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            )
-            b_rest = (
+            a_hi, a_lo = lib.tf32_parts(a)
+            b_hi = b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            b_lo = (
                 b_tiles.load([batch.to(tl.int32), first_n + N, start]).reshape(BLOCK_N, BLOCK_K).T
             )
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            y_sum_terms = tl.dot(a_rest, b_number, input_precision="tf32")
-            y_sum_terms = tl.dot(a_number, b_rest, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(a_number, b_number, y_sum_terms, input_precision="tf32")
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            y_sum_terms = tl.dot(a_lo, b_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(a_hi, b_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(a_hi, b_hi, y_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -177,7 +173,7 @@ def bmm_right_ahead(
 @triton.jit
 def bmm_persistent(
     a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -185,9 +181,9 @@ def bmm_persistent(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
@@ -195,12 +191,12 @@ def bmm_persistent(
         for start in range(0, K, BLOCK_K):
             a = (
                 a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
                 b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -222,19 +218,19 @@ def bmm_persistent(
 
 
 @triton.jit
-def bmm_strips(
+def bmm_subtiles(
     a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
@@ -244,12 +240,12 @@ def bmm_strips(
         for start in range(0, K, BLOCK_K):
             b = (
                 b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             a = (
                 a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -257,7 +253,7 @@ def bmm_strips(
                 a_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
@@ -267,17 +263,17 @@ def bmm_strips(
                 a_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             y_sum_2 = tl.dot(a3, b, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             if y_tiles is None:
@@ -292,7 +288,7 @@ def bmm_strips(
 @triton.jit
 def bmm_parts(
     a_tiles, b_tiles, y_sum_parts_ptr, B, M, N, K, CHUNK,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -300,10 +296,10 @@ def bmm_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles % B, tl.int64)
-        part = turn // (tiles * B)
+    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles % B, tl.int64)
+        part = work // (tiles * B)
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -312,12 +308,12 @@ def bmm_parts(
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             a = (
                 a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
                 b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -430,28 +426,38 @@ def bmm_combine(
 
 def choose_bmm(
     batches: int, M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int,
-    stored_bytes: int, copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    stored_bytes: int, copied_bytes: int, transposed_bytes: int, vectorized: bool,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (batches, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M,
             64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * batches * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * batches * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * batches * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * batches * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * batches * K * N),
+        ), "presplit rhs", 4 * batches * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -474,8 +480,8 @@ def choose_bmm(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -488,7 +494,7 @@ def choose_bmm(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -499,7 +505,7 @@ def choose_bmm(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -517,23 +523,23 @@ def launch_bmm(a, b, y) -> None:
     variant, config = choose_bmm(
         batches=B, M=M, N=N, K=K, tma=lib.takes_tiles(a, b), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=y.element_size(),
-        copied_bytes=lib.copied_bytes(a, b), turned_bytes=lib.turned_bytes(b),
-        wide=lib.are_wide(a, b), gpu=gpu,
+        copied_bytes=lib.copied_bytes(a, b), transposed_bytes=lib.transposed_bytes(b),
+        vectorized=lib.vectorized(a, b), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
-    if variant == "left_ahead":
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        bmm_left_ahead[grid](
+        bmm_presplit_lhs[grid](
             b_tiles, a_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
@@ -542,21 +548,21 @@ def launch_bmm(a, b, y) -> None:
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        bmm_right_ahead[grid](
+        bmm_presplit_rhs[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -565,7 +571,7 @@ def launch_bmm(a, b, y) -> None:
         )
         bmm_parts[grid](
             a_tiles, b_tiles, y_sum_parts, B, M, N, K,
-            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -574,25 +580,25 @@ def launch_bmm(a, b, y) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_persistent[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        bmm_strips[grid](
+        bmm_subtiles[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -692,16 +698,16 @@ def bmm_backward_da_tf32x3(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             da_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -715,7 +721,7 @@ def bmm_backward_da_tf32x3(
                     .T
                 )
                 da_sum_terms = tl.dot(dy_part, b_part, da_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             da_sum += da_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -739,18 +745,18 @@ def bmm_backward_da_tf32x3(
 
 
 @triton.jit
-def bmm_backward_da_left_ahead(
+def bmm_backward_da_presplit_lhs(
     b_tiles, dy_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
-    B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_B: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
@@ -758,20 +764,18 @@ def bmm_backward_da_left_ahead(
         for start in range(0, N, BLOCK_K):
             b = (
                 b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
             )
-            b_number, b_rest = lib.tf32_parts(b)
-            dy_number = (
-                dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
-            )
-            dy_rest = (
+            b_hi, b_lo = lib.tf32_parts(b)
+            dy_hi = dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            dy_lo = (
                 dy_tiles.load([batch.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
             )
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            da_sum_terms = tl.dot(b_rest, dy_number, input_precision="tf32")
-            da_sum_terms = tl.dot(b_number, dy_rest, da_sum_terms, input_precision="tf32")
-            da_sum += tl.dot(b_number, dy_number, da_sum_terms, input_precision="tf32")
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            da_sum_terms = tl.dot(b_lo, dy_hi, input_precision="tf32")
+            da_sum_terms = tl.dot(b_hi, dy_lo, da_sum_terms, input_precision="tf32")
+            da_sum += tl.dot(b_hi, dy_hi, da_sum_terms, input_precision="tf32")
         da_sum = da_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -791,18 +795,18 @@ def bmm_backward_da_left_ahead(
 
 
 @triton.jit
-def bmm_backward_da_right_ahead(
+def bmm_backward_da_presplit_rhs(
     dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
-    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
@@ -810,20 +814,18 @@ def bmm_backward_da_right_ahead(
         for start in range(0, N, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            dy_number, dy_rest = lib.tf32_parts(dy)
-            b_number = (
-                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            )
-            b_rest = (
+            dy_hi, dy_lo = lib.tf32_parts(dy)
+            b_hi = b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            b_lo = (
                 b_tiles.load([batch.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
             )
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            da_sum_terms = tl.dot(dy_rest, b_number, input_precision="tf32")
-            da_sum_terms = tl.dot(dy_number, b_rest, da_sum_terms, input_precision="tf32")
-            da_sum += tl.dot(dy_number, b_number, da_sum_terms, input_precision="tf32")
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            da_sum_terms = tl.dot(dy_lo, b_hi, input_precision="tf32")
+            da_sum_terms = tl.dot(dy_hi, b_lo, da_sum_terms, input_precision="tf32")
+            da_sum += tl.dot(dy_hi, b_hi, da_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -844,7 +846,7 @@ def bmm_backward_da_right_ahead(
 @triton.jit
 def bmm_backward_da_persistent(
     dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
-    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -852,9 +854,9 @@ def bmm_backward_da_persistent(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
@@ -862,12 +864,12 @@ def bmm_backward_da_persistent(
         for start in range(0, N, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
                 b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -889,19 +891,19 @@ def bmm_backward_da_persistent(
 
 
 @triton.jit
-def bmm_backward_da_strips(
+def bmm_backward_da_subtiles(
     dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
-    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
@@ -911,12 +913,12 @@ def bmm_backward_da_strips(
         for start in range(0, N, BLOCK_K):
             b = (
                 b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             da_sum_0 = tl.dot(dy, b, da_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -924,7 +926,7 @@ def bmm_backward_da_strips(
                 dy_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
@@ -934,17 +936,17 @@ def bmm_backward_da_strips(
                 dy_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             da_sum_2 = tl.dot(dy3, b, da_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            da_sum = (da_sum_0, da_sum_1, da_sum_2)[strip]
+            da_sum = (da_sum_0, da_sum_1, da_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
             if da_tiles is None:
@@ -959,7 +961,7 @@ def bmm_backward_da_strips(
 @triton.jit
 def bmm_backward_da_parts(
     dy_tiles, b_tiles, da_sum_parts_ptr, B, M, K, N, CHUNK,
-    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -967,10 +969,10 @@ def bmm_backward_da_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles % B, tl.int64)
-        part = turn // (tiles * B)
+    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles % B, tl.int64)
+        part = work // (tiles * B)
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -979,12 +981,12 @@ def bmm_backward_da_parts(
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
                 b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if B_TURNED
+                if TRANS_B
                 else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1106,16 +1108,16 @@ def bmm_backward_db_tf32x3(
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             db_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -1129,7 +1131,7 @@ def bmm_backward_db_tf32x3(
                     .T
                 )
                 db_sum_terms = tl.dot(dy_part, a_part, db_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             db_sum += db_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1147,18 +1149,18 @@ def bmm_backward_db_tf32x3(
 
 
 @triton.jit
-def bmm_backward_db_left_ahead(
+def bmm_backward_db_presplit_lhs(
     a_tiles, dy_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
-    A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_A: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
@@ -1166,20 +1168,18 @@ def bmm_backward_db_left_ahead(
         for start in range(0, M, BLOCK_K):
             a = (
                 a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
             )
-            a_number, a_rest = lib.tf32_parts(a)
-            dy_number = (
-                dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
-            )
-            dy_rest = (
+            a_hi, a_lo = lib.tf32_parts(a)
+            dy_hi = dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            dy_lo = (
                 dy_tiles.load([batch.to(tl.int32), first_m + N, start]).reshape(BLOCK_M, BLOCK_K).T
             )
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            db_sum_terms = tl.dot(a_rest, dy_number, input_precision="tf32")
-            db_sum_terms = tl.dot(a_number, dy_rest, db_sum_terms, input_precision="tf32")
-            db_sum += tl.dot(a_number, dy_number, db_sum_terms, input_precision="tf32")
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            db_sum_terms = tl.dot(a_lo, dy_hi, input_precision="tf32")
+            db_sum_terms = tl.dot(a_hi, dy_lo, db_sum_terms, input_precision="tf32")
+            db_sum += tl.dot(a_hi, dy_hi, db_sum_terms, input_precision="tf32")
         db_sum = db_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1193,18 +1193,18 @@ def bmm_backward_db_left_ahead(
 
 
 @triton.jit
-def bmm_backward_db_right_ahead(
+def bmm_backward_db_presplit_rhs(
     dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
-    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
@@ -1212,20 +1212,18 @@ def bmm_backward_db_right_ahead(
         for start in range(0, M, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            dy_number, dy_rest = lib.tf32_parts(dy)
-            a_number = (
-                a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            )
-            a_rest = (
+            dy_hi, dy_lo = lib.tf32_parts(dy)
+            a_hi = a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            a_lo = (
                 a_tiles.load([batch.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
             )
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            db_sum_terms = tl.dot(dy_rest, a_number, input_precision="tf32")
-            db_sum_terms = tl.dot(dy_number, a_rest, db_sum_terms, input_precision="tf32")
-            db_sum += tl.dot(dy_number, a_number, db_sum_terms, input_precision="tf32")
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            db_sum_terms = tl.dot(dy_lo, a_hi, input_precision="tf32")
+            db_sum_terms = tl.dot(dy_hi, a_lo, db_sum_terms, input_precision="tf32")
+            db_sum += tl.dot(dy_hi, a_hi, db_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -1240,7 +1238,7 @@ def bmm_backward_db_right_ahead(
 @triton.jit
 def bmm_backward_db_persistent(
     dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
-    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1248,9 +1246,9 @@ def bmm_backward_db_persistent(
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
@@ -1258,12 +1256,12 @@ def bmm_backward_db_persistent(
         for start in range(0, M, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             a = (
                 a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1279,19 +1277,19 @@ def bmm_backward_db_persistent(
 
 
 @triton.jit
-def bmm_backward_db_strips(
+def bmm_backward_db_subtiles(
     dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
-    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
@@ -1301,12 +1299,12 @@ def bmm_backward_db_strips(
         for start in range(0, M, BLOCK_K):
             a = (
                 a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             db_sum_0 = tl.dot(dy, a, db_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1314,7 +1312,7 @@ def bmm_backward_db_strips(
                 dy_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
@@ -1324,17 +1322,17 @@ def bmm_backward_db_strips(
                 dy_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             db_sum_2 = tl.dot(dy3, a, db_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            db_sum = (db_sum_0, db_sum_1, db_sum_2)[strip]
+            db_sum = (db_sum_0, db_sum_1, db_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
             tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
@@ -1343,7 +1341,7 @@ def bmm_backward_db_strips(
 @triton.jit
 def bmm_backward_db_parts(
     dy_tiles, a_tiles, db_sum_parts_ptr, B, N, K, M, CHUNK,
-    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1351,10 +1349,10 @@ def bmm_backward_db_parts(
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles % B, tl.int64)
-        part = turn // (tiles * B)
+    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles % B, tl.int64)
+        part = work // (tiles * B)
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -1363,12 +1361,12 @@ def bmm_backward_db_parts(
         for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             a = (
                 a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1482,28 +1480,38 @@ def bmm_backward_db_combine(
 
 def choose_bmm_backward_da(
     batches: int, M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int,
-    stored_bytes: int, copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    stored_bytes: int, copied_bytes: int, transposed_bytes: int, vectorized: bool,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (batches, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M,
             64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * batches * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * batches * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * batches * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * batches * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * batches * K * N),
+        ), "presplit rhs", 4 * batches * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -1526,8 +1534,8 @@ def choose_bmm_backward_da(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -1540,7 +1548,7 @@ def choose_bmm_backward_da(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -1551,7 +1559,7 @@ def choose_bmm_backward_da(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -1569,23 +1577,23 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
     variant, config = choose_bmm_backward_da(
         batches=B, M=M, N=K, K=N, tma=lib.takes_tiles(dy, b), tf32x3=PRECISION == "tf32x3",
         itemsize=b.element_size(), stored_bytes=da.element_size(),
-        copied_bytes=lib.copied_bytes(dy, b.mT), turned_bytes=lib.turned_bytes(b.mT),
-        wide=lib.are_wide(dy, b.mT), gpu=gpu,
+        copied_bytes=lib.copied_bytes(dy, b.mT), transposed_bytes=lib.transposed_bytes(b.mT),
+        vectorized=lib.vectorized(dy, b.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
-    if variant == "left_ahead":
-        b_tiles, b_turned = lib.tiles(b, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        b_tiles, trans_b = lib.tiles(b, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_da_left_ahead[grid](
+        bmm_backward_da_presplit_lhs[grid](
             b_tiles, dy_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 4)
@@ -1594,21 +1602,21 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_da_right_ahead[grid](
+        bmm_backward_da_presplit_rhs[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -1617,7 +1625,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         )
         bmm_backward_da_parts[grid](
             dy_tiles, b_tiles, da_sum_parts, B, M, K, N,
-            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, 256),)
@@ -1626,25 +1634,25 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_persistent[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
-        bmm_backward_da_strips[grid](
+        bmm_backward_da_subtiles[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -1670,28 +1678,38 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
 
 def choose_bmm_backward_db(
     batches: int, M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int,
-    stored_bytes: int, copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    stored_bytes: int, copied_bytes: int, transposed_bytes: int, vectorized: bool,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (batches, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M,
             64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * batches * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * batches * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * batches * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * batches * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * batches * K * N),
+        ), "presplit rhs", 4 * batches * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -1714,8 +1732,8 @@ def choose_bmm_backward_db(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -1728,7 +1746,7 @@ def choose_bmm_backward_db(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -1739,7 +1757,7 @@ def choose_bmm_backward_db(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -1757,22 +1775,22 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
     variant, config = choose_bmm_backward_db(
         batches=B, M=N, N=K, K=M, tma=lib.takes_tiles(dy, a), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=db.element_size(),
-        copied_bytes=lib.copied_bytes(dy.mT, a), turned_bytes=lib.turned_bytes(a),
-        wide=lib.are_wide(dy.mT, a), gpu=gpu,
+        copied_bytes=lib.copied_bytes(dy.mT, a), transposed_bytes=lib.transposed_bytes(a),
+        vectorized=lib.vectorized(dy.mT, a), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
-    if variant == "left_ahead":
-        a_tiles, a_turned = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        a_tiles, trans_a = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_db_left_ahead[grid](
+        bmm_backward_db_presplit_lhs[grid](
             a_tiles, dy_tiles, db, B, N, K, M, *db.stride(),
-            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
@@ -1780,20 +1798,20 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_db_right_ahead[grid](
+        bmm_backward_db_presplit_rhs[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -1802,7 +1820,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         )
         bmm_backward_db_parts[grid](
             dy_tiles, a_tiles, db_sum_parts, B, N, K, M,
-            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, 256),)
@@ -1811,23 +1829,23 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_persistent[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
-        bmm_backward_db_strips[grid](
+        bmm_backward_db_subtiles[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":

@@ -141,12 +141,12 @@ def conv1d_taps(
 
 
 @triton.jit
-def conv1d_lanes(
-    x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_lanes_0, x_lanes_1, x_lanes_2,
-    x_lanes_3, w_lanes_batch, w_lanes_n, w_lanes_k, b_batch, b_n, y_0, y_1, y_2,
-    groups: tl.constexpr, R: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+def conv1d_pad4(
+    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_pad4_0, x_pad4_1, x_pad4_2,
+    x_pad4_3, w_pad4_batch, w_pad4_n, w_pad4_k, b_batch, b_n, y_0, y_1, y_2,
+    groups: tl.constexpr, R: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -158,42 +158,42 @@ def conv1d_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     p = m % P
-    x_lanes_l0 = p * stride - pad
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + tl.cast(n_, tl.int64) * x_lanes_0
-        + tl.cast(x_lanes_l0, tl.int64) * x_lanes_1
-        + batch * x_lanes_2
+    x_pad4_l0 = p * stride - pad
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + tl.cast(n_, tl.int64) * x_pad4_0
+        + tl.cast(x_pad4_l0, tl.int64) * x_pad4_1
+        + batch * x_pad4_2
     )
-    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * c_lanes, BLOCK_K):
+    for start in range(0, R * c_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // c_lanes
-        c = k[None, :] % c_lanes
-        x_lanes_terms = tl.cast(r * dil, tl.int64) * x_lanes_1 + tl.cast(c, tl.int64) * x_lanes_3
-        x_lanes_l = x_lanes_l0 + r * dil
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
-            mask=(m < M) & (k[None, :] < R * c_lanes) & (x_lanes_l >= 0) & (x_lanes_l < L),
+        r = k[None, :] // c_pad4
+        c = k[None, :] % c_pad4
+        x_pad4_terms = tl.cast(r * dil, tl.int64) * x_pad4_1 + tl.cast(c, tl.int64) * x_pad4_3
+        x_pad4_l = x_pad4_l0 + r * dil
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
+            mask=(m < M) & (k[None, :] < R * c_pad4) & (x_pad4_l >= 0) & (x_pad4_l < L),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr
-            + batch * w_lanes_batch
-            + n * w_lanes_n
-            + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < N2) & (k[:, None] < R * c_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr
+            + batch * w_pad4_batch
+            + n * w_pad4_n
+            + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < N2) & (k[:, None] < R * c_pad4),
             other=0.0,
         )
-        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     b_rows = b_ptr + batch * b_batch
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -264,27 +264,27 @@ def conv1d_channels(
 def conv1d_runs(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, P, F, L, x_0, x_1, x_2, w_0, w_1, w_2, b_0, y_0, y_1,
     y_2,
-    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, Cg: tl.constexpr, stride: tl.constexpr,
+    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, Cg: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, R: tl.constexpr, dil: tl.constexpr, groups: tl.constexpr,
-    WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
+    VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * stride
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * stride + R * dil - dil - pad) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * stride + R * dil - dil - pad) // RUN
     start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
+    P = tl.multiple_of(tl.cast(P, tl.int64), VEC_Y)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    L = tl.multiple_of(tl.cast(L, tl.int64), VEC_X)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
@@ -306,7 +306,7 @@ def conv1d_runs(
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
             for r in tl.static_range(R):
-                x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
                 w_f = f0 + f1 * (F // groups)
                 w = tl.load(
                     w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
@@ -382,7 +382,7 @@ def conv1d_window(
 @triton.jit
 def conv1d_rows(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -397,8 +397,8 @@ def conv1d_rows(
         #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -419,7 +419,7 @@ def conv1d_rows(
 @triton.jit
 def conv1d_planes(
     x_tiles, w_tiles, b_ptr, y_ptr, N, P, F, Cg, b_n, y_batch, y_n, y_m,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -427,9 +427,9 @@ def conv1d_planes(
     tiles_m, tiles_n = tl.cdiv(P, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
@@ -438,10 +438,10 @@ def conv1d_planes(
         for start in range(0, Cg, BLOCK_K):
             x = (
                 x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -461,8 +461,8 @@ def conv1d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_0, x_1, x_2, w_batch, w_n, w_c, w_r,
     b_batch, b_n, y_0, y_1, y_2,
     groups: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    STEP_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    VEC_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -474,15 +474,15 @@ def conv1d_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_c0 = batch * Cg
     p = m % P
     x_l0 = p * stride - pad
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     x_rows = x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
-    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_r = tl.multiple_of(tl.cast(w_r, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), VEC_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_r = tl.multiple_of(tl.cast(w_r, tl.int64), VEC_W)
     # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -529,8 +529,7 @@ def choose_conv1d(
     along: int, hop_p: int, lines: int, cols: int, reach: int, apart: int, dilation: int,
     line: int, images: int, places: int, channels_last: bool, stored_last: bool,
     one_tap: bool, as_rows: bool, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
-    gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -660,8 +659,8 @@ def choose_conv1d(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if (
@@ -700,10 +699,10 @@ def choose_conv1d(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -718,7 +717,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     L = x.shape[2]
     F, Cg, R = w.shape
     P = y.shape[2]
-    c_lanes = 4 * ((Cg + 3) // 4)
+    c_pad4 = 4 * ((Cg + 3) // 4)
     c_padded = 16 * ((Cg + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P
@@ -737,7 +736,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     packed_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1)
     )
-    lanes_bytes = lib.packed_bytes(
+    pad4_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1), whole=4
     )
     padded_bytes = lib.packed_bytes(
@@ -752,7 +751,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
         one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
@@ -764,27 +763,27 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x.permute(0, 2, 1), N * P, Cg)
         y = y.permute(0, 2, 1).view(N * P, F)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv1d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P, F, Cg, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P)
-        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
         )
         conv1d_planes[grid](
             x_tiles, w_tiles, b, y, N, P, F, Cg, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "channels":
@@ -804,9 +803,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_runs[grid](
             x, w, b, y, (F // groups) * N * groups, P, F, L, *x.stride(), *w.stride(), b.stride(0),
             *y.stride(),
-            WIDE_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE, Cg=Cg,
+            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE, Cg=Cg,
             stride=stride, pad=pad, R=R, dil=dil, groups=groups,
-            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "window":
@@ -857,24 +856,24 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_tiles[grid](
             x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
             *y.stride(),
-            groups=groups, Cg=Cg, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)),
+            groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
             stride=stride, pad=pad, dil=dil,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 4)
-        w_lanes = lib.padded(w.permute(0, 2, 1), 4)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 4)
+        w_pad4 = lib.padded(w.permute(0, 2, 1), 4)
         b = lib.reshaped(b, groups, F // groups)
-        w_lanes = lib.reshaped(w_lanes, groups, F // groups, R * c_lanes)
+        w_pad4 = lib.reshaped(w_pad4, groups, F // groups, R * c_pad4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv1d_lanes[grid](
-            x_lanes, w_lanes, b, y, N * P, F // groups, P, L, F, *x_lanes.stride(),
-            *w_lanes.stride(), *b.stride(), *y.stride(),
-            groups=groups, R=R, c_lanes=c_lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
+        conv1d_pad4[grid](
+            x_pad4, w_pad4, b, y, N * P, F // groups, P, L, F, *x_pad4.stride(), *w_pad4.stride(),
+            *b.stride(), *y.stride(),
+            groups=groups, R=R, c_pad4=c_pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)),
             stride=stride, pad=pad, dil=dil,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1)), COMPUTE=COMPUTE,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -884,9 +883,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_tiles[grid](
             x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
             *y.stride(),
-            groups=groups, Cg=Cg, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)),
+            groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
             stride=stride, pad=pad, dil=dil,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1119,12 +1118,12 @@ def conv1d_backward_dx_taps(
 
 
 @triton.jit
-def conv1d_backward_dx_lanes(
-    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, Cg, L, P, dy_lanes_0, dy_lanes_1, dy_lanes_2,
-    dy_lanes_3, w_lanes_n, w_lanes_r2, w_lanes_batch, w_lanes_f0, dx_0, dx_1, dx_2,
-    groups: tl.constexpr, R: tl.constexpr, f0_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
-    STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+def conv1d_backward_dx_pad4(
+    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, Cg, L, P, dy_pad4_0, dy_pad4_1, dy_pad4_2,
+    dy_pad4_3, w_pad4_n, w_pad4_r2, w_pad4_batch, w_pad4_f0, dx_0, dx_1, dx_2,
+    groups: tl.constexpr, R: tl.constexpr, f0_pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_DY_PAD4: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
+    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1136,47 +1135,47 @@ def conv1d_backward_dx_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
-    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
     l = m % L
-    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
-    dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
-    w_lanes_r2 = tl.multiple_of(tl.cast(w_lanes_r2, tl.int64), STEP_W_LANES)
-    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
+    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
+    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
+    w_pad4_r2 = tl.multiple_of(tl.cast(w_pad4_r2, tl.int64), VEC_W_PAD4)
+    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
     # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
     #     (l + pad - r * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * f0_lanes, BLOCK_K):
+    for start in range(0, R * f0_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r2 = k[None, :] // f0_lanes
-        dy_lanes_p_num = l + pad - r2 * dil
-        f0 = k[None, :] % f0_lanes
-        dy_lanes = tl.load(
-            dy_lanes_ptr
-            + tl.cast(n_, tl.int64) * dy_lanes_0
-            + tl.cast(dy_lanes_p_num // stride, tl.int64) * dy_lanes_1
-            + batch * dy_lanes_2
-            + tl.cast(f0, tl.int64) * dy_lanes_3,
+        r2 = k[None, :] // f0_pad4
+        dy_pad4_p_num = l + pad - r2 * dil
+        f0 = k[None, :] % f0_pad4
+        dy_pad4 = tl.load(
+            dy_pad4_ptr
+            + tl.cast(n_, tl.int64) * dy_pad4_0
+            + tl.cast(dy_pad4_p_num // stride, tl.int64) * dy_pad4_1
+            + batch * dy_pad4_2
+            + tl.cast(f0, tl.int64) * dy_pad4_3,
             mask=(m < M)
-            & (k[None, :] < R * f0_lanes)
-            & (dy_lanes_p_num % stride == 0)
-            & (dy_lanes_p_num >= 0)
-            & (dy_lanes_p_num // stride < P),
+            & (k[None, :] < R * f0_pad4)
+            & (dy_pad4_p_num % stride == 0)
+            & (dy_pad4_p_num >= 0)
+            & (dy_pad4_p_num // stride < P),
             other=0.0,
         )
-        r2 = k[:, None] // f0_lanes
-        f0 = k[:, None] % f0_lanes
-        w_lanes = tl.load(
-            w_lanes_ptr
-            + n * w_lanes_n
-            + tl.cast(r2, tl.int64) * w_lanes_r2
-            + batch * w_lanes_batch
-            + tl.cast(f0, tl.int64) * w_lanes_f0,
-            mask=(n < Cg) & (k[:, None] < R * f0_lanes),
+        r2 = k[:, None] // f0_pad4
+        f0 = k[:, None] % f0_pad4
+        w_pad4 = tl.load(
+            w_pad4_ptr
+            + n * w_pad4_n
+            + tl.cast(r2, tl.int64) * w_pad4_r2
+            + batch * w_pad4_batch
+            + tl.cast(f0, tl.int64) * w_pad4_f0,
+            mask=(n < Cg) & (k[:, None] < R * f0_pad4),
             other=0.0,
         )
-        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -1299,7 +1298,7 @@ def conv1d_backward_dx_window(
 @triton.jit
 def conv1d_backward_dx_rows(
     dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
-    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1315,8 +1314,8 @@ def conv1d_backward_dx_rows(
         #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1335,7 +1334,7 @@ def conv1d_backward_dx_rows(
 @triton.jit
 def conv1d_backward_dx_planes(
     dy_tiles, w_tiles, dx_ptr, N, L, Cg, F, dx_batch, dx_n, dx_m,
-    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1343,9 +1342,9 @@ def conv1d_backward_dx_planes(
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
@@ -1355,10 +1354,10 @@ def conv1d_backward_dx_planes(
         for start in range(0, F, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1376,8 +1375,8 @@ def conv1d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2, w_batch, w_f0, w_n, w_r2, dx_0,
     dx_1, dx_2,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
-    STEP_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
-    STEP_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    VEC_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
+    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1389,14 +1388,14 @@ def conv1d_backward_dx_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
-    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
     dy_f0 = batch * (F // groups)
     l = m % L
-    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
-    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), VEC_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), VEC_W)
     # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
     #     (l + pad - r * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r])
@@ -1551,12 +1550,12 @@ def conv1d_backward_dw_taps(
 
 
 @triton.jit
-def conv1d_backward_dw_lanes(
-    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, N2, R, Cg, L, F, x_lanes_0, x_lanes_1, x_lanes_2,
-    dy_lanes_batch, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2,
-    groups: tl.constexpr, P: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+def conv1d_backward_dw_pad4(
+    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, N2, R, Cg, L, F, x_pad4_0, x_pad4_1, x_pad4_2,
+    dy_pad4_batch, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2,
+    groups: tl.constexpr, P: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1568,40 +1567,38 @@ def conv1d_backward_dw_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
-    x_lanes_c0 = c + batch * Cg
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_c0 = c + batch * Cg
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     r = m % R
-    x_lanes_l0 = r * dil - pad
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
-    x_lanes_rows = x_lanes_ptr + x_lanes_c0 * x_lanes_0 + tl.cast(x_lanes_l0, tl.int64) * x_lanes_1
-    dy_lanes_batch = tl.multiple_of(tl.cast(dy_lanes_batch, tl.int64), STEP_DY_LANES)
-    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    x_pad4_l0 = r * dil - pad
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = x_pad4_ptr + x_pad4_c0 * x_pad4_0 + tl.cast(x_pad4_l0, tl.int64) * x_pad4_1
+    dy_pad4_batch = tl.multiple_of(tl.cast(dy_pad4_batch, tl.int64), VEC_DY_PAD4)
+    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
     # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * n__lanes, BLOCK_K):
+    for start in range(0, P * n__pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // n__lanes
-        n_ = k[None, :] % n__lanes
-        x_lanes_terms = (
-            tl.cast(p * stride, tl.int64) * x_lanes_1 + tl.cast(n_, tl.int64) * x_lanes_2
-        )
-        x_lanes_c = c + batch * Cg
-        x_lanes_l = x_lanes_l0 + p * stride
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
-            mask=(m < M) & (k[None, :] < P * n__lanes) & (x_lanes_l >= 0) & (x_lanes_l < L),
+        p = k[None, :] // n__pad4
+        n_ = k[None, :] % n__pad4
+        x_pad4_terms = tl.cast(p * stride, tl.int64) * x_pad4_1 + tl.cast(n_, tl.int64) * x_pad4_2
+        x_pad4_c = c + batch * Cg
+        x_pad4_l = x_pad4_l0 + p * stride
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
+            mask=(m < M) & (k[None, :] < P * n__pad4) & (x_pad4_l >= 0) & (x_pad4_l < L),
             other=0.0,
         )
-        dy_lanes = tl.load(
-            dy_lanes_ptr
-            + batch * dy_lanes_batch
-            + n * dy_lanes_n
-            + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(n < N2) & (k[:, None] < P * n__lanes),
+        dy_pad4 = tl.load(
+            dy_pad4_ptr
+            + batch * dy_pad4_batch
+            + n * dy_pad4_n
+            + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
+            mask=(n < N2) & (k[:, None] < P * n__pad4),
             other=0.0,
         )
-        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -1617,27 +1614,27 @@ def conv1d_backward_dw_lanes(
 def conv1d_backward_dw_runs(
     x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2, dw_0, dw_1,
     dw_2,
-    WIDE_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, dil: tl.constexpr,
-    pad: tl.constexpr, P: tl.constexpr, stride: tl.constexpr, WIDE_X: tl.constexpr,
+    VEC_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, dil: tl.constexpr,
+    pad: tl.constexpr, P: tl.constexpr, stride: tl.constexpr, VEC_X: tl.constexpr,
     groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
+    PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * dil
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * dil
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * dil + P * stride - pad - stride) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * dil + P * stride - pad - stride) // RUN
     start = tile % tiles * (STEPS * BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
-    R = tl.multiple_of(tl.cast(R, tl.int64), WIDE_DW)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
-    dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), WIDE_DW)
-    dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), WIDE_DW)
+    R = tl.multiple_of(tl.cast(R, tl.int64), VEC_DW)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    L = tl.multiple_of(tl.cast(L, tl.int64), VEC_X)
+    dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), VEC_DW)
+    dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), VEC_DW)
     c = (row % Cg).to(tl.int64)
     f1 = (row // (Cg * (F // groups))).to(tl.int64)
     f0 = (row // Cg % (F // groups)).to(tl.int64)
@@ -1658,7 +1655,7 @@ def conv1d_backward_dw_runs(
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
             for p in tl.static_range(P):
-                x = lib.taken(x_line, p * stride - pad - FIRST * RUN, dil, EACH).to(COMPUTE)
+                x = lib.taken(x_line, p * stride - pad - FIRST * RUN, dil, PER_THREAD).to(COMPUTE)
                 dy_f = f0 + f1 * (F // groups)
                 dy = tl.load(
                     dy_ptr
@@ -1735,8 +1732,8 @@ def conv1d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, N2, R, Cg, L, F, x_0, x_1, x_2, dy_n_, dy_batch, dy_n, dy_p,
     dw_0, dw_1, dw_2,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    STEP_DY: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    VEC_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    VEC_DY: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1749,14 +1746,14 @@ def conv1d_backward_dw_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
     x_c0 = c + batch * Cg
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m % R
     x_l0 = r * dil - pad
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
-    dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), STEP_DY)
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
-    dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
+    dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), VEC_DY)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
+    dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), VEC_DY)
     # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1798,12 +1795,12 @@ def conv1d_backward_dw_tiles(
 @triton.jit
 def conv1d_backward_db_rows(
     dy_ptr, db_ptr, rows, cols, P, dy_n_, dy_row, dy_p, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -1818,12 +1815,12 @@ def conv1d_backward_db_rows(
 @triton.jit
 def conv1d_backward_db_loop(
     dy_ptr, db_ptr, rows, N, P, dy_n_, dy_row, dy_p, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     # db[f] = sum[n_, p](dy[n_, f, p])
@@ -1844,13 +1841,13 @@ def conv1d_backward_db_loop(
 @triton.jit
 def conv1d_backward_db_part(
     dy_ptr, db_sum_part_ptr, rows, N, P, dy_n_, dy_row, dy_p, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     part = tl.program_id(0)
@@ -1892,7 +1889,7 @@ def choose_conv1d_backward_dx(
     depth: int, terms: int, outer: int, lanes: int, span: int, lines: int, cols: int,
     reach: int, images: int, places: int, channels_last: bool, stored_last: bool,
     one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2033,10 +2030,10 @@ def choose_conv1d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -2051,7 +2048,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     L = x.shape[2]
     F, Cg, R = w.shape
     P = dy.shape[2]
-    f0_lanes = 4 * ((F // groups + 3) // 4)
+    f0_pad4 = 4 * ((F // groups + 3) // 4)
     f0_padded = 16 * ((F // groups + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
@@ -2064,7 +2061,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
     )
-    lanes_bytes = lib.packed_bytes(
+    pad4_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
         whole=4,
@@ -2082,7 +2079,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
         one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
@@ -2094,13 +2091,13 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy = lib.reshaped(dy.permute(0, 2, 1), L * N, F)
         w = lib.reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 1).view(L * N, Cg)
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv1d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, L * N, Cg, F, *dx.stride(),
-            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
@@ -2108,14 +2105,14 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy = lib.reshaped(dy, N, F, L)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, L)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(L, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),
         )
         conv1d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, L, Cg, F, *dx.stride(),
-            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "channels":
@@ -2150,22 +2147,21 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
-            groups=groups, F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
+            groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
             pad=pad, dil=dil, stride=stride,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        dy_lanes = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 4)
-        w_lanes = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 4)
+    elif variant == "pad4":
+        dy_pad4 = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 4)
+        w_pad4 = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
-        conv1d_backward_dx_lanes[grid](
-            dy_lanes, w_lanes, dx, L * N, Cg, L, P, *dy_lanes.stride(), *w_lanes.stride(),
-            *dx.stride(),
-            groups=groups, R=R, f0_lanes=f0_lanes, INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2)),
+        conv1d_backward_dx_pad4[grid](
+            dy_pad4, w_pad4, dx, L * N, Cg, L, P, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
+            groups=groups, R=R, f0_pad4=f0_pad4, INDEX=INDEX,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2)),
             pad=pad, dil=dil, stride=stride,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2173,9 +2169,9 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
-            groups=groups, F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
+            groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
             pad=pad, dil=dil, stride=stride,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2184,8 +2180,7 @@ def choose_conv1d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, hop: int, over: int, terms: int, lines: int, cols: int, reach: int,
     apart: int, dilation: int, line: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
-    gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
@@ -2202,8 +2197,8 @@ def choose_conv1d_backward_dw(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -2237,10 +2232,10 @@ def choose_conv1d_backward_dw(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -2255,7 +2250,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     L = x.shape[2]
     F, Cg, R = w.shape
     P = dy.shape[2]
-    n__lanes = 4 * ((N + 3) // 4)
+    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R
@@ -2263,7 +2258,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     lines = Cg * (F // groups) * groups
     patched = lib.takes_patches(x.permute(1, 2, 0), dy.permute(1, 2, 0), copied=True, stepped=True)
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dw(
@@ -2271,7 +2266,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         hop=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
         reach=P * stride + R + R * max(dil, -dil), apart=dil, dilation=stride, line=L,
         patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
-        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -2284,9 +2279,9 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_runs[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, Cg, F, L, *x.stride(), *dy.stride(),
             *dw.stride(),
-            WIDE_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)), COMPUTE=COMPUTE, N=N,
+            VEC_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)), COMPUTE=COMPUTE, N=N,
             dil=dil, pad=pad, P=P, stride=stride,
-            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), groups=groups,
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), groups=groups,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
@@ -2332,22 +2327,22 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
-            groups=groups, N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)),
+            groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
             dil=dil, pad=pad, stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(1, 2, 0), 4)
-        dy_lanes = lib.padded(dy.permute(1, 2, 0), 4)
-        dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * n__lanes)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(1, 2, 0), 4)
+        dy_pad4 = lib.padded(dy.permute(1, 2, 0), 4)
+        dy_pad4 = lib.reshaped(dy_pad4, groups, F // groups, P * n__pad4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv1d_backward_dw_lanes[grid](
-            x_lanes, dy_lanes, dw, Cg * R, F // groups, R, Cg, L, F, *x_lanes.stride(),
-            *dy_lanes.stride(), *dw.stride(),
-            groups=groups, P=P, n__lanes=n__lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)), dil=dil, pad=pad,
-            stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
+        conv1d_backward_dw_pad4[grid](
+            x_pad4, dy_pad4, dw, Cg * R, F // groups, R, Cg, L, F, *x_pad4.stride(),
+            *dy_pad4.stride(), *dw.stride(),
+            groups=groups, P=P, n__pad4=n__pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), dil=dil, pad=pad,
+            stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2355,38 +2350,38 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
-            groups=groups, N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)),
+            groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
             dil=dil, pad=pad, stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_conv1d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -2403,8 +2398,8 @@ def choose_conv1d_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -2418,7 +2413,7 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
     rows = (F // groups) * groups
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv1d_backward_db(
-        rows=rows, cols=N * P, col_run=P, col_runs=N, across=0 < dy.stride(1) < dy.stride(2),
+        rows=rows, cols=N * P, col_run=P, col_runs=N, strided=0 < dy.stride(1) < dy.stride(2),
         aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2430,27 +2425,27 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         conv1d_backward_db_part[grid](
             dy, db_sum_part, (F // groups) * groups, N, P, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv1d_backward_db_finish[grid](
             db_sum_part, db, (F // groups) * groups, db.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_loop[grid](
             dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -177,13 +177,13 @@ def conv2d_taps(
 
 
 @triton.jit
-def conv2d_lanes(
-    x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_batch, w_lanes_n, w_lanes_k, b_batch, b_n, y_0,
-    y_1, y_2, y_3,
-    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_lanes: tl.constexpr,
-    INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, dil: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+def conv2d_pad4(
+    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_pad4_0, x_pad4_1,
+    x_pad4_2, x_pad4_3, x_pad4_4, w_pad4_batch, w_pad4_n, w_pad4_k, b_batch, b_n, y_0, y_1,
+    y_2, y_3,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_pad4: tl.constexpr,
+    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -195,58 +195,58 @@ def conv2d_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     p = m // Q % P
-    x_lanes_h0 = p * stride - pad
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_h0 = p * stride - pad
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     q = m % Q
-    x_lanes_w0 = q * stride - pad
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + tl.cast(n_, tl.int64) * x_lanes_0
-        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
-        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
-        + batch * x_lanes_3
+    x_pad4_w0 = q * stride - pad
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + tl.cast(n_, tl.int64) * x_pad4_0
+        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
+        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
+        + batch * x_pad4_3
     )
-    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
     #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * c_lanes, BLOCK_K):
+    for start in range(0, R * S * c_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (S * c_lanes)
-        s = k[None, :] // c_lanes % S
-        c = k[None, :] % c_lanes
-        x_lanes_terms = (
-            tl.cast(r * dil, tl.int64) * x_lanes_1
-            + tl.cast(s * dil, tl.int64) * x_lanes_2
-            + tl.cast(c, tl.int64) * x_lanes_4
+        r = k[None, :] // (S * c_pad4)
+        s = k[None, :] // c_pad4 % S
+        c = k[None, :] % c_pad4
+        x_pad4_terms = (
+            tl.cast(r * dil, tl.int64) * x_pad4_1
+            + tl.cast(s * dil, tl.int64) * x_pad4_2
+            + tl.cast(c, tl.int64) * x_pad4_4
         )
-        x_lanes_h = x_lanes_h0 + r * dil
-        x_lanes_w = x_lanes_w0 + s * dil
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
+        x_pad4_h = x_pad4_h0 + r * dil
+        x_pad4_w = x_pad4_w0 + s * dil
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
             mask=(m < M)
-            & (k[None, :] < R * S * c_lanes)
-            & (x_lanes_h >= 0)
-            & (x_lanes_h < H)
-            & (x_lanes_w >= 0)
-            & (x_lanes_w < W),
+            & (k[None, :] < R * S * c_pad4)
+            & (x_pad4_h >= 0)
+            & (x_pad4_h < H)
+            & (x_pad4_w >= 0)
+            & (x_pad4_w < W),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr
-            + batch * w_lanes_batch
-            + n * w_lanes_n
-            + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < N2) & (k[:, None] < R * S * c_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr
+            + batch * w_pad4_batch
+            + n * w_pad4_n
+            + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < N2) & (k[:, None] < R * S * c_pad4),
             other=0.0,
         )
-        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     b_rows = b_ptr + batch * b_batch
     y_rows = (
         y_ptr
@@ -332,10 +332,10 @@ def conv2d_channels(
 def conv2d_runs(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, P, Q, F, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3,
     b_0, y_0, y_1, y_2, y_3,
-    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr,
+    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, S: tl.constexpr, dil: tl.constexpr,
-    groups: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
-    BLOCK: tl.constexpr, EACH: tl.constexpr,
+    groups: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
@@ -343,19 +343,19 @@ def conv2d_runs(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * stride
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * stride + S * dil - dil - pad) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * stride + S * dil - dil - pad) // RUN
     start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
-    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
-    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
     n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
@@ -381,7 +381,9 @@ def conv2d_runs(
                     )
                     x_line = x_line + lib.phases(x_run, RUN)
                 for s in tl.static_range(S):
-                    x = lib.taken(x_line, s * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                    x = lib.taken(x_line, s * dil - pad - FIRST * RUN, stride, PER_THREAD).to(
+                        COMPUTE
+                    )
                     w_f = f0 + f1 * (F // groups)
                     w = tl.load(
                         w_ptr
@@ -471,7 +473,7 @@ def conv2d_window(
 @triton.jit
 def conv2d_rows(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -487,8 +489,8 @@ def conv2d_rows(
         #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -509,7 +511,7 @@ def conv2d_rows(
 @triton.jit
 def conv2d_planes(
     x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_n, y_batch, y_n, y_m,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -517,9 +519,9 @@ def conv2d_planes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
@@ -529,10 +531,10 @@ def conv2d_planes(
         for start in range(0, Cg, BLOCK_K):
             x = (
                 x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -552,8 +554,8 @@ def conv2d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_0, x_1, x_2, x_3, w_batch, w_n,
     w_c, w_rs, b_batch, b_n, y_0, y_1, y_2, y_3,
     groups: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    INDEX: tl.constexpr, STEP_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    INDEX: tl.constexpr, VEC_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -565,14 +567,14 @@ def conv2d_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_c0 = batch * Cg
     p = m // Q % P
     x_h0 = p * stride - pad
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     q = m % Q
     x_w0 = q * stride - pad
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     x_rows = (
         x_ptr
         + tl.cast(n_, tl.int64) * x_0
@@ -580,9 +582,9 @@ def conv2d_tiles(
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), VEC_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
     # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
     #     w[f, c, r, s])
@@ -646,7 +648,7 @@ def choose_conv2d(
     along: int, hop_q: int, lines: int, cols: int, reach: int, steps: int, hop_p: int,
     apart: int, dilation: int, line: int, images: int, places: int, channels_last: bool,
     stored_last: bool, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
-    stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
@@ -777,8 +779,8 @@ def choose_conv2d(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if (
@@ -817,10 +819,10 @@ def choose_conv2d(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -837,7 +839,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = y.shape[2]
     Q = y.shape[3]
-    c_lanes = 4 * ((Cg + 3) // 4)
+    c_pad4 = 4 * ((Cg + 3) // 4)
     c_padded = 16 * ((Cg + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
@@ -857,7 +859,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     packed_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1)
     )
-    lanes_bytes = lib.packed_bytes(
+    pad4_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=4
     )
     padded_bytes = lib.packed_bytes(
@@ -872,7 +874,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         dilation=dil, line=W, images=N, places=places, channels_last=x.stride(1) < x.stride(3),
         stored_last=y.stride(1) < y.stride(3), one_tap=one_tap, as_rows=as_rows,
         patched=patched, itemsize=x.element_size(), stored_bytes=y.element_size(),
-        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
@@ -885,13 +887,13 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, Cg)
         y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv2d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P * Q, F, Cg, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
@@ -899,8 +901,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P * Q)
         y = y.view(N, F, P * Q)
-        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
@@ -908,7 +910,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         )
         conv2d_planes[grid](
             x_tiles, w_tiles, b, y, N, P * Q, F, Cg, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "channels":
@@ -932,9 +934,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_runs[grid](
             x, w, b, y, (F // groups) * N * groups, P, Q, F, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
-            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
+            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
             Cg=Cg, R=R, stride=stride, pad=pad, S=S, dil=dil, groups=groups,
-            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
@@ -991,23 +993,23 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             x, w, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x.stride(), *w.stride(),
             *b.stride(), *y.stride(),
             groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
-            dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
+            dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 4)
-        w_lanes = lib.padded(w.permute(0, 2, 3, 1), 4)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 4)
+        w_pad4 = lib.padded(w.permute(0, 2, 3, 1), 4)
         b = lib.reshaped(b, groups, F // groups)
-        w_lanes = lib.reshaped(w_lanes, groups, F // groups, R * S * c_lanes)
+        w_pad4 = lib.reshaped(w_pad4, groups, F // groups, R * S * c_pad4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv2d_lanes[grid](
-            x_lanes, w_lanes, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x_lanes.stride(),
-            *w_lanes.stride(), *b.stride(), *y.stride(),
-            groups=groups, R=R, S=S, c_lanes=c_lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
+        conv2d_pad4[grid](
+            x_pad4, w_pad4, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x_pad4.stride(),
+            *w_pad4.stride(), *b.stride(), *y.stride(),
+            groups=groups, R=R, S=S, c_pad4=c_pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
             stride=stride, pad=pad, dil=dil,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1)), COMPUTE=COMPUTE,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1018,8 +1020,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             x, w, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x.stride(), *w.stride(),
             *b.stride(), *y.stride(),
             groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
-            dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
+            dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1278,13 +1280,13 @@ def conv2d_backward_dx_taps(
 
 
 @triton.jit
-def conv2d_backward_dx_lanes(
-    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_lanes_0, dy_lanes_1,
-    dy_lanes_2, dy_lanes_3, dy_lanes_4, w_lanes_n, w_lanes_r2s2, w_lanes_batch, w_lanes_f0,
-    dx_0, dx_1, dx_2, dx_3,
-    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f0_lanes: tl.constexpr,
-    INDEX: tl.constexpr, STEP_DY_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    stride: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+def conv2d_backward_dx_pad4(
+    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_pad4_0, dy_pad4_1, dy_pad4_2,
+    dy_pad4_3, dy_pad4_4, w_pad4_n, w_pad4_r2s2, w_pad4_batch, w_pad4_f0, dx_0, dx_1, dx_2,
+    dx_3,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f0_pad4: tl.constexpr,
+    INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    stride: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1296,55 +1298,55 @@ def conv2d_backward_dx_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
-    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
     h = m // W % H
-    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
     w2 = m % W
-    dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
-    dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
-    w_lanes_r2s2 = tl.multiple_of(tl.cast(w_lanes_r2s2, tl.int64), STEP_W_LANES)
-    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
+    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
+    dy_pad4_3 = tl.multiple_of(tl.cast(dy_pad4_3, tl.int64), VEC_DY_PAD4)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
+    w_pad4_r2s2 = tl.multiple_of(tl.cast(w_pad4_r2s2, tl.int64), VEC_W_PAD4)
+    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
     # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
     #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * f0_lanes, BLOCK_K):
+    for start in range(0, R * S * f0_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r2 = k[None, :] // (S * f0_lanes)
-        dy_lanes_p_num = h + pad - r2 * dil
-        s2 = k[None, :] // f0_lanes % S
-        dy_lanes_q_num = w2 + pad - s2 * dil
-        f0 = k[None, :] % f0_lanes
-        dy_lanes = tl.load(
-            dy_lanes_ptr
-            + tl.cast(n_, tl.int64) * dy_lanes_0
-            + tl.cast(dy_lanes_p_num // stride, tl.int64) * dy_lanes_1
-            + tl.cast(dy_lanes_q_num // stride, tl.int64) * dy_lanes_2
-            + batch * dy_lanes_3
-            + tl.cast(f0, tl.int64) * dy_lanes_4,
+        r2 = k[None, :] // (S * f0_pad4)
+        dy_pad4_p_num = h + pad - r2 * dil
+        s2 = k[None, :] // f0_pad4 % S
+        dy_pad4_q_num = w2 + pad - s2 * dil
+        f0 = k[None, :] % f0_pad4
+        dy_pad4 = tl.load(
+            dy_pad4_ptr
+            + tl.cast(n_, tl.int64) * dy_pad4_0
+            + tl.cast(dy_pad4_p_num // stride, tl.int64) * dy_pad4_1
+            + tl.cast(dy_pad4_q_num // stride, tl.int64) * dy_pad4_2
+            + batch * dy_pad4_3
+            + tl.cast(f0, tl.int64) * dy_pad4_4,
             mask=(m < M)
-            & (k[None, :] < R * S * f0_lanes)
-            & (dy_lanes_p_num % stride == 0)
-            & (dy_lanes_p_num >= 0)
-            & (dy_lanes_p_num // stride < P)
-            & (dy_lanes_q_num % stride == 0)
-            & (dy_lanes_q_num >= 0)
-            & (dy_lanes_q_num // stride < Q),
+            & (k[None, :] < R * S * f0_pad4)
+            & (dy_pad4_p_num % stride == 0)
+            & (dy_pad4_p_num >= 0)
+            & (dy_pad4_p_num // stride < P)
+            & (dy_pad4_q_num % stride == 0)
+            & (dy_pad4_q_num >= 0)
+            & (dy_pad4_q_num // stride < Q),
             other=0.0,
         )
-        r2s2 = k[:, None] // f0_lanes
-        f0 = k[:, None] % f0_lanes
-        w_lanes = tl.load(
-            w_lanes_ptr
-            + n * w_lanes_n
-            + tl.cast(r2s2, tl.int64) * w_lanes_r2s2
-            + batch * w_lanes_batch
-            + tl.cast(f0, tl.int64) * w_lanes_f0,
-            mask=(n < Cg) & (k[:, None] < R * S * f0_lanes),
+        r2s2 = k[:, None] // f0_pad4
+        f0 = k[:, None] % f0_pad4
+        w_pad4 = tl.load(
+            w_pad4_ptr
+            + n * w_pad4_n
+            + tl.cast(r2s2, tl.int64) * w_pad4_r2s2
+            + batch * w_pad4_batch
+            + tl.cast(f0, tl.int64) * w_pad4_f0,
+            mask=(n < Cg) & (k[:, None] < R * S * f0_pad4),
             other=0.0,
         )
-        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n_, tl.int64) * dx_0
@@ -1503,7 +1505,7 @@ def conv2d_backward_dx_window(
 @triton.jit
 def conv2d_backward_dx_rows(
     dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
-    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1519,8 +1521,8 @@ def conv2d_backward_dx_rows(
         #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1539,7 +1541,7 @@ def conv2d_backward_dx_rows(
 @triton.jit
 def conv2d_backward_dx_planes(
     dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_batch, dx_n, dx_m,
-    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1547,9 +1549,9 @@ def conv2d_backward_dx_planes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
@@ -1559,10 +1561,10 @@ def conv2d_backward_dx_planes(
         for start in range(0, F, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1580,8 +1582,8 @@ def conv2d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_batch, w_f0,
     w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
-    INDEX: tl.constexpr, STEP_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    stride: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    INDEX: tl.constexpr, VEC_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    stride: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1593,16 +1595,16 @@ def conv2d_backward_dx_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
-    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
     dy_f0 = batch * (F // groups)
     h = m // W % H
-    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     w2 = m % W
-    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
+    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), VEC_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
-    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), VEC_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), VEC_W)
     # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
     #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
@@ -1807,12 +1809,12 @@ def conv2d_backward_dw_taps(
 
 
 @triton.jit
-def conv2d_backward_dw_lanes(
-    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, dy_lanes_batch, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
-    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr,
-    INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+def conv2d_backward_dw_pad4(
+    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_pad4_0, x_pad4_1,
+    x_pad4_2, x_pad4_3, dy_pad4_batch, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3,
+    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr,
+    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1824,58 +1826,58 @@ def conv2d_backward_dw_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
-    x_lanes_c0 = c + batch * Cg
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_c0 = c + batch * Cg
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     r = m // S % R
-    x_lanes_h0 = r * dil - pad
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_h0 = r * dil - pad
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     s = m % S
-    x_lanes_w0 = s * dil - pad
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + x_lanes_c0 * x_lanes_0
-        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
-        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    x_pad4_w0 = s * dil - pad
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + x_pad4_c0 * x_pad4_0
+        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
+        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
     )
-    dy_lanes_batch = tl.multiple_of(tl.cast(dy_lanes_batch, tl.int64), STEP_DY_LANES)
-    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    dy_pad4_batch = tl.multiple_of(tl.cast(dy_pad4_batch, tl.int64), VEC_DY_PAD4)
+    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
     # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
     #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
     #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n__lanes, BLOCK_K):
+    for start in range(0, P * Q * n__pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n__lanes)
-        q = k[None, :] // n__lanes % Q
-        n_ = k[None, :] % n__lanes
-        x_lanes_terms = (
-            tl.cast(p * stride, tl.int64) * x_lanes_1
-            + tl.cast(q * stride, tl.int64) * x_lanes_2
-            + tl.cast(n_, tl.int64) * x_lanes_3
+        p = k[None, :] // (Q * n__pad4)
+        q = k[None, :] // n__pad4 % Q
+        n_ = k[None, :] % n__pad4
+        x_pad4_terms = (
+            tl.cast(p * stride, tl.int64) * x_pad4_1
+            + tl.cast(q * stride, tl.int64) * x_pad4_2
+            + tl.cast(n_, tl.int64) * x_pad4_3
         )
-        x_lanes_c = c + batch * Cg
-        x_lanes_h = x_lanes_h0 + p * stride
-        x_lanes_w = x_lanes_w0 + q * stride
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
+        x_pad4_c = c + batch * Cg
+        x_pad4_h = x_pad4_h0 + p * stride
+        x_pad4_w = x_pad4_w0 + q * stride
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
             mask=(m < M)
-            & (k[None, :] < P * Q * n__lanes)
-            & (x_lanes_h >= 0)
-            & (x_lanes_h < H)
-            & (x_lanes_w >= 0)
-            & (x_lanes_w < W),
+            & (k[None, :] < P * Q * n__pad4)
+            & (x_pad4_h >= 0)
+            & (x_pad4_h < H)
+            & (x_pad4_w >= 0)
+            & (x_pad4_w < W),
             other=0.0,
         )
-        dy_lanes = tl.load(
-            dy_lanes_ptr
-            + batch * dy_lanes_batch
-            + n * dy_lanes_n
-            + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(n < N2) & (k[:, None] < P * Q * n__lanes),
+        dy_pad4 = tl.load(
+            dy_pad4_ptr
+            + batch * dy_pad4_batch
+            + n * dy_pad4_n
+            + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
+            mask=(n < N2) & (k[:, None] < P * Q * n__pad4),
             other=0.0,
         )
-        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_1
@@ -1896,10 +1898,10 @@ def conv2d_backward_dw_lanes(
 def conv2d_backward_dw_runs(
     x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2,
     dy_3, dw_0, dw_1, dw_2, dw_3,
-    WIDE_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
+    VEC_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, Q: tl.constexpr, stride: tl.constexpr,
-    WIDE_X: tl.constexpr, groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
-    BLOCK: tl.constexpr, EACH: tl.constexpr,
+    VEC_X: tl.constexpr, groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
@@ -1907,19 +1909,19 @@ def conv2d_backward_dw_runs(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * dil
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * dil
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * dil + Q * stride - pad - stride) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * dil + Q * stride - pad - stride) // RUN
     start = tile % tiles * (BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
-    S = tl.multiple_of(tl.cast(S, tl.int64), WIDE_DW)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
-    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
-    dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), WIDE_DW)
-    dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), WIDE_DW)
-    dw_2 = tl.multiple_of(tl.cast(dw_2, tl.int64), WIDE_DW)
+    S = tl.multiple_of(tl.cast(S, tl.int64), VEC_DW)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
+    dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), VEC_DW)
+    dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), VEC_DW)
+    dw_2 = tl.multiple_of(tl.cast(dw_2, tl.int64), VEC_DW)
     c = (row % Cg).to(tl.int64)
     f1 = (row // (Cg * (F // groups))).to(tl.int64)
     x_h0 = step * dil - pad
@@ -1948,7 +1950,9 @@ def conv2d_backward_dw_runs(
                     )
                     x_line = x_line + lib.phases(x_run, RUN)
                 for q in tl.static_range(Q):
-                    x = lib.taken(x_line, q * stride - pad - FIRST * RUN, dil, EACH).to(COMPUTE)
+                    x = lib.taken(x_line, q * stride - pad - FIRST * RUN, dil, PER_THREAD).to(
+                        COMPUTE
+                    )
                     dy_f = f0 + f1 * (F // groups)
                     dy = tl.load(
                         dy_ptr
@@ -2037,8 +2041,8 @@ def conv2d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_0, x_1, x_2, x_3, dy_n_,
     dy_batch, dy_n, dy_pq, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
-    INDEX: tl.constexpr, STEP_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, STEP_DY: tl.constexpr, COMPUTE: tl.constexpr,
+    INDEX: tl.constexpr, VEC_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -2051,17 +2055,17 @@ def conv2d_backward_dw_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
     x_c0 = c + batch * Cg
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m // S % R
     x_h0 = r * dil - pad
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     s = m % S
     x_w0 = s * dil - pad
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_h0, tl.int64) * x_2 + tl.cast(x_w0, tl.int64) * x_3
-    dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), STEP_DY)
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
-    dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), STEP_DY)
+    dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), VEC_DY)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
+    dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), VEC_DY)
     # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
     #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
     #     q * stride + s * dil - pad] else 0.0))
@@ -2120,12 +2124,12 @@ def conv2d_backward_dw_tiles(
 @triton.jit
 def conv2d_backward_db_rows(
     dy_ptr, db_ptr, rows, cols, PQ, dy_n_, dy_row, dy_pq, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2142,12 +2146,12 @@ def conv2d_backward_db_rows(
 @triton.jit
 def conv2d_backward_db_loop(
     dy_ptr, db_ptr, rows, N, cols, dy_n_, dy_row, dy_pq, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     # db[f] = sum[n_, p, q](dy[n_, f, p, q])
@@ -2168,13 +2172,13 @@ def conv2d_backward_db_loop(
 @triton.jit
 def conv2d_backward_db_part(
     dy_ptr, db_sum_part_ptr, rows, N, cols, dy_n_, dy_row, dy_pq, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -2216,7 +2220,7 @@ def choose_conv2d_backward_dx(
     depth: int, terms: int, outer: int, lanes: int, span: int, lines: int, cols: int,
     reach: int, images: int, places: int, channels_last: bool, stored_last: bool,
     one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2357,10 +2361,10 @@ def choose_conv2d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -2377,7 +2381,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    f0_lanes = 4 * ((F // groups + 3) // 4)
+    f0_pad4 = 4 * ((F // groups + 3) // 4)
     f0_padded = 16 * ((F // groups + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -2391,7 +2395,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
     )
-    lanes_bytes = lib.packed_bytes(
+    pad4_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
         whole=4,
@@ -2409,7 +2413,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         places=places, channels_last=dy.stride(1) < dy.stride(3),
         stored_last=dx.stride(1) < dx.stride(3), one_tap=one_tap, as_rows=as_rows,
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
-        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -2424,13 +2428,13 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy = lib.reshaped(dy.permute(0, 2, 3, 1), H * N * W, F)
         w = lib.reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, Cg)
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv2d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, H * N * W, Cg, F, *dx.stride(),
-            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
@@ -2438,8 +2442,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy = lib.reshaped(dy, N, F, H * W)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, H * W)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)
@@ -2447,7 +2451,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         )
         conv2d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, H * W, Cg, F, *dx.stride(),
-            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "channels":
@@ -2485,22 +2489,22 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, S=S, INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
-            stride=stride, STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
+            stride=stride, VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        dy_lanes = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 4)
-        w_lanes = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 4)
-        w_lanes = lib.reshaped(w_lanes, Cg, R * S, groups, f0_lanes)
+    elif variant == "pad4":
+        dy_pad4 = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 4)
+        w_pad4 = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 4)
+        w_pad4 = lib.reshaped(w_pad4, Cg, R * S, groups, f0_pad4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
-        conv2d_backward_dx_lanes[grid](
-            dy_lanes, w_lanes, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy_lanes.stride(),
-            *w_lanes.stride(), *dx.stride(),
-            groups=groups, R=R, S=S, f0_lanes=f0_lanes, INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)),
+        conv2d_backward_dx_pad4[grid](
+            dy_pad4, w_pad4, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy_pad4.stride(),
+            *w_pad4.stride(), *dx.stride(),
+            groups=groups, R=R, S=S, f0_pad4=f0_pad4, INDEX=INDEX,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
             pad=pad, dil=dil, stride=stride,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2509,8 +2513,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, S=S, INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
-            stride=stride, STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
+            stride=stride, VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2520,7 +2524,7 @@ def choose_conv2d_backward_dw(
     depth: int, hop: int, over: int, terms: int, lines: int, cols: int, reach: int,
     steps: int, hop_r: int, apart: int, dilation: int, line: int, patched: bool,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
@@ -2537,8 +2541,8 @@ def choose_conv2d_backward_dw(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -2572,10 +2576,10 @@ def choose_conv2d_backward_dw(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -2592,7 +2596,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    n__lanes = 4 * ((N + 3) // 4)
+    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R * S
@@ -2602,7 +2606,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), copied=True, stepped=True
     )
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dw(
@@ -2611,7 +2615,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         reach=Q * stride + S + S * max(dil, -dil), steps=R, hop_r=dil, apart=dil,
         dilation=stride, line=W, patched=patched, itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
@@ -2627,9 +2631,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv2d_backward_dw_runs[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
             *dw.stride(),
-            WIDE_DW=math.gcd(16, dw.shape[3], dw.stride(0), dw.stride(1), dw.stride(2)),
+            VEC_DW=math.gcd(16, dw.shape[3], dw.stride(0), dw.stride(1), dw.stride(2)),
             COMPUTE=COMPUTE, N=N, P=P, dil=dil, pad=pad, Q=Q, stride=stride,
-            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)), groups=groups,
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)), groups=groups,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
@@ -2684,23 +2688,22 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x, dy, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F, *x.stride(), *dy.stride(),
             *dw.stride(),
             groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
+            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(1, 2, 3, 0), 4)
-        dy_lanes = lib.padded(dy.permute(1, 2, 3, 0), 4)
-        dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * Q * n__lanes)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(1, 2, 3, 0), 4)
+        dy_pad4 = lib.padded(dy.permute(1, 2, 3, 0), 4)
+        dy_pad4 = lib.reshaped(dy_pad4, groups, F // groups, P * Q * n__pad4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv2d_backward_dw_lanes[grid](
-            x_lanes, dy_lanes, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F,
-            *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
-            groups=groups, P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            dil=dil, pad=pad, stride=stride,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        conv2d_backward_dw_pad4[grid](
+            x_pad4, dy_pad4, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F,
+            *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
+            groups=groups, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), dil=dil,
+            pad=pad, stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
@@ -2709,37 +2712,37 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x, dy, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F, *x.stride(), *dy.stride(),
             *dw.stride(),
             groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
+            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_conv2d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -2756,8 +2759,8 @@ def choose_conv2d_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -2773,7 +2776,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv2d_backward_db(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
-        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -2784,7 +2787,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         conv2d_backward_db_part[grid](
             dy, db_sum_part, (F // groups) * groups, N, P * Q, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2792,18 +2795,18 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
             db_sum_part, db, (F // groups) * groups, db.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_loop[grid](
             dy, db, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -156,12 +156,12 @@ def conv_group_norm_silu_conv2d_taps(
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_lanes(
-    x_lanes_ptr, w_lanes_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_lanes_0,
-    x_lanes_1, x_lanes_2, x_lanes_3, w_lanes_n, w_lanes_k, b_n, conv2d_0, conv2d_1,
-    conv2d_2, conv2d_3,
-    R: tl.constexpr, S: tl.constexpr, c2_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, STEP_W_LANES: tl.constexpr,
+def conv_group_norm_silu_conv2d_pad4(
+    x_pad4_ptr, w_pad4_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_pad4_0,
+    x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_n, w_pad4_k, b_n, conv2d_0, conv2d_1, conv2d_2,
+    conv2d_3,
+    R: tl.constexpr, S: tl.constexpr, c2_pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, VEC_W_PAD4: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -172,52 +172,52 @@ def conv_group_norm_silu_conv2d_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     p = m // Q % P
-    x_lanes_h0 = p - pad
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_h0 = p - pad
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     q = m % Q
-    x_lanes_w0 = q - pad
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + tl.cast(n_, tl.int64) * x_lanes_0
-        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
-        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    x_pad4_w0 = q - pad
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + tl.cast(n_, tl.int64) * x_pad4_0
+        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
+        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
     )
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * c2_lanes, BLOCK_K):
+    for start in range(0, R * S * c2_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (S * c2_lanes)
-        s = k[None, :] // c2_lanes % S
-        c2 = k[None, :] % c2_lanes
-        x_lanes_terms = (
-            tl.cast(r, tl.int64) * x_lanes_1
-            + tl.cast(s, tl.int64) * x_lanes_2
-            + tl.cast(c2, tl.int64) * x_lanes_3
+        r = k[None, :] // (S * c2_pad4)
+        s = k[None, :] // c2_pad4 % S
+        c2 = k[None, :] % c2_pad4
+        x_pad4_terms = (
+            tl.cast(r, tl.int64) * x_pad4_1
+            + tl.cast(s, tl.int64) * x_pad4_2
+            + tl.cast(c2, tl.int64) * x_pad4_3
         )
-        x_lanes_h = x_lanes_h0 + r
-        x_lanes_w = x_lanes_w0 + s
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
+        x_pad4_h = x_pad4_h0 + r
+        x_pad4_w = x_pad4_w0 + s
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
             mask=(m < M)
-            & (k[None, :] < R * S * c2_lanes)
-            & (x_lanes_h >= 0)
-            & (x_lanes_h < H)
-            & (x_lanes_w >= 0)
-            & (x_lanes_w < W),
+            & (k[None, :] < R * S * c2_pad4)
+            & (x_pad4_h >= 0)
+            & (x_pad4_h < H)
+            & (x_pad4_w >= 0)
+            & (x_pad4_w < W),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < N2) & (k[:, None] < R * S * c2_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < N2) & (k[:, None] < R * S * c2_pad4),
             other=0.0,
         )
         conv2d_sum = tl.dot(
-            x_lanes, w_lanes, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            x_pad4, w_pad4, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
         )
     conv2d_rows = (
         conv2d_ptr
@@ -242,7 +242,7 @@ def conv_group_norm_silu_conv2d_lanes(
 @triton.jit
 def conv_group_norm_silu_conv2d_rows(
     x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, M, N2, C, b_n, conv2d_m, conv2d_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -257,8 +257,8 @@ def conv_group_norm_silu_conv2d_rows(
         #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -279,7 +279,7 @@ def conv_group_norm_silu_conv2d_rows(
 @triton.jit
 def conv_group_norm_silu_conv2d_planes(
     x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, N2, C, b_n, conv2d_batch, conv2d_n, conv2d_m,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -287,9 +287,9 @@ def conv_group_norm_silu_conv2d_planes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # conv2d[n_, f, p < P, q < Q] = b[f] +
@@ -298,10 +298,10 @@ def conv_group_norm_silu_conv2d_planes(
         for start in range(0, C, BLOCK_K):
             x = (
                 x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -323,7 +323,7 @@ def conv_group_norm_silu_conv2d_tiles(
     x_ptr, w_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_0, x_1, x_2, x_3, w_n,
     w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -334,21 +334,21 @@ def conv_group_norm_silu_conv2d_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     p = m // Q % P
     x_h0 = p - pad
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     q = m % Q
     x_w0 = q - pad
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     x_rows = (
         x_ptr
         + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -404,13 +404,13 @@ def conv_group_norm_silu_conv2d_tiles(
 def conv_group_norm_silu_y_rows(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, PQ, conv2d_row, conv2d_col, gain_f1,
     gain_f0, bias_f1, bias_f0, y_row, y_col,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -439,13 +439,13 @@ def conv_group_norm_silu_y_rows(
 def conv_group_norm_silu_y_lines(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
     gain_f0, bias_f1, bias_f0, y_row, y_col,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -480,13 +480,13 @@ def conv_group_norm_silu_y_lines(
 def conv_group_norm_silu_y_lines_loop(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
     gain_f0, bias_f1, bias_f0, y_row, y_col,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
@@ -534,13 +534,13 @@ def conv_group_norm_silu_y_lines_loop(
 def conv_group_norm_silu_y_loop(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, Cg, cols, P, Q, count, conv2d_row,
     conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
@@ -592,12 +592,12 @@ def conv_group_norm_silu_y_loop(
 def conv_group_norm_silu_y_part(
     conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, P, Q,
     conv2d_row, conv2d_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -627,18 +627,18 @@ def conv_group_norm_silu_y_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
     y_ptr, rows, Cg, cols, count, P, Q, conv2d_row, conv2d_col, gain_f1, gain_f0, bias_f1,
     bias_f0, y_row, y_col, CHUNK,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     f1 = row % groups
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -676,13 +676,13 @@ def conv_group_norm_silu_y_finish(
 def conv_group_norm_silu_y_channels_part(
     conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
     conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0 = conv2d_f0 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -717,18 +717,18 @@ def conv_group_norm_silu_y_channels_finish(
     y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
     bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq, CHUNK,
     PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    LANES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
-    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
+    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     n_ = row // groups
     f1 = row % groups
     mu_sum_parts = tl.load(
@@ -769,14 +769,14 @@ def conv_group_norm_silu_y_channels_finish(
 def conv_group_norm_silu_y_channels_rows(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
-    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
+    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -810,13 +810,13 @@ def conv_group_norm_silu_y_channels_loop(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
-    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
+    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_ = row // groups
     f1 = row % groups
@@ -865,7 +865,7 @@ def conv_group_norm_silu_y_channels_loop(
 def choose_conv_group_norm_silu_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
-    stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
@@ -999,10 +999,10 @@ def choose_conv_group_norm_silu_conv2d(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1020,7 +1020,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     P = y.shape[2]
     Q = y.shape[3]
     Cg = F // groups
-    c2_lanes = 4 * ((C + 3) // 4)
+    c2_pad4 = 4 * ((C + 3) // 4)
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
@@ -1029,7 +1029,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
-    lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
@@ -1037,7 +1037,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
         as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -1054,14 +1054,14 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv_group_norm_silu_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
@@ -1069,8 +1069,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         x = lib.reshaped(x, N, C, P * Q)
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.view(N, Cg * groups, P * Q)
-        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
@@ -1078,7 +1078,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         )
         conv_group_norm_silu_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, N, P * Q, Cg * groups, C, b.stride(0), *conv2d.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
@@ -1118,23 +1118,23 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_tiles[grid](
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
-            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(0, 2, 3, 1), 4)
-        w_lanes = lib.padded(w.permute(0, 2, 3, 1), 4)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
+        w_pad4 = lib.padded(w.permute(0, 2, 3, 1), 4)
         b = lib.reshaped(b, Cg * groups)
-        w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
+        w_pad4 = lib.reshaped(w_pad4, Cg * groups, R * S * c2_pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_conv2d_lanes[grid](
-            x_lanes, w_lanes, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
-            *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *conv2d.stride(),
-            R=R, S=S, c2_lanes=c2_lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        conv_group_norm_silu_conv2d_pad4[grid](
+            x_pad4, w_pad4, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
+            *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *conv2d.stride(),
+            R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
@@ -1143,14 +1143,14 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_tiles[grid](
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
-            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_y(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -1160,7 +1160,7 @@ def choose_conv_group_norm_silu_y(
         and gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
-        and not across
+        and not strided
     ):
         return "lines_loop", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
@@ -1170,7 +1170,7 @@ def choose_conv_group_norm_silu_y(
         not channels_last
         and 512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not across
+        and not strided
     ):
         return "lines", dict(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
@@ -1182,11 +1182,11 @@ def choose_conv_group_norm_silu_y(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
             PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -1200,11 +1200,11 @@ def choose_conv_group_norm_silu_y(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+            BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across and cols <= 4096:
+    if 0 < cols <= 32768 and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -1229,11 +1229,12 @@ def choose_conv_group_norm_silu_y(
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=4,
+            PARTS_POW2=max(PARTS, 256), num_warps=4,
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
+        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
+        num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -1249,7 +1250,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     rows = N * groups
     variant, config = choose_conv_group_norm_silu_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
-        channels_last=y.stride(1) < y.stride(-1), across=False,
+        channels_last=y.stride(1) < y.stride(-1), strided=False,
         aligned=Cg * P * Q * y.element_size() % 8 == 0, gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
     compute = (
@@ -1270,8 +1271,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1281,8 +1281,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -1295,15 +1294,14 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_y_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
             Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1313,7 +1311,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -1324,8 +1322,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
             *gain.stride(), *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -1335,7 +1332,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -1350,15 +1347,15 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
             *conv2d.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_y_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
             Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1370,7 +1367,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1728,13 +1725,12 @@ def conv_group_norm_silu_forward_conv2d_taps(
 
 
 @triton.jit
-def conv_group_norm_silu_forward_conv2d_lanes(
-    x_lanes_ptr, w_lanes_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, Cg,
-    x_lanes_0, x_lanes_1, x_lanes_2, x_lanes_3, w_lanes_n, w_lanes_k, b_n, conv2d_0,
-    conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
-    conv2d_kept_3,
-    R: tl.constexpr, S: tl.constexpr, c2_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, STEP_W_LANES: tl.constexpr,
+def conv_group_norm_silu_forward_conv2d_pad4(
+    x_pad4_ptr, w_pad4_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, Cg,
+    x_pad4_0, x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_n, w_pad4_k, b_n, conv2d_0, conv2d_1,
+    conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
+    R: tl.constexpr, S: tl.constexpr, c2_pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, VEC_W_PAD4: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1745,52 +1741,52 @@ def conv_group_norm_silu_forward_conv2d_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     p = m // Q % P
-    x_lanes_h0 = p - pad
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_h0 = p - pad
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     q = m % Q
-    x_lanes_w0 = q - pad
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + tl.cast(n_, tl.int64) * x_lanes_0
-        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
-        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    x_pad4_w0 = q - pad
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + tl.cast(n_, tl.int64) * x_pad4_0
+        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
+        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
     )
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * c2_lanes, BLOCK_K):
+    for start in range(0, R * S * c2_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (S * c2_lanes)
-        s = k[None, :] // c2_lanes % S
-        c2 = k[None, :] % c2_lanes
-        x_lanes_terms = (
-            tl.cast(r, tl.int64) * x_lanes_1
-            + tl.cast(s, tl.int64) * x_lanes_2
-            + tl.cast(c2, tl.int64) * x_lanes_3
+        r = k[None, :] // (S * c2_pad4)
+        s = k[None, :] // c2_pad4 % S
+        c2 = k[None, :] % c2_pad4
+        x_pad4_terms = (
+            tl.cast(r, tl.int64) * x_pad4_1
+            + tl.cast(s, tl.int64) * x_pad4_2
+            + tl.cast(c2, tl.int64) * x_pad4_3
         )
-        x_lanes_h = x_lanes_h0 + r
-        x_lanes_w = x_lanes_w0 + s
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
+        x_pad4_h = x_pad4_h0 + r
+        x_pad4_w = x_pad4_w0 + s
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
             mask=(m < M)
-            & (k[None, :] < R * S * c2_lanes)
-            & (x_lanes_h >= 0)
-            & (x_lanes_h < H)
-            & (x_lanes_w >= 0)
-            & (x_lanes_w < W),
+            & (k[None, :] < R * S * c2_pad4)
+            & (x_pad4_h >= 0)
+            & (x_pad4_h < H)
+            & (x_pad4_w >= 0)
+            & (x_pad4_w < W),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < N2) & (k[:, None] < R * S * c2_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < N2) & (k[:, None] < R * S * c2_pad4),
             other=0.0,
         )
         conv2d_sum = tl.dot(
-            x_lanes, w_lanes, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            x_pad4, w_pad4, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
         )
     conv2d_rows = (
         conv2d_ptr
@@ -1823,7 +1819,7 @@ def conv_group_norm_silu_forward_conv2d_lanes(
 def conv_group_norm_silu_forward_conv2d_rows(
     x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, conv2d_kept_tiles, conv2d_kept_ptr,
     M, N2, C, b_n, conv2d_m, conv2d_n, conv2d_kept_m, conv2d_kept_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1838,8 +1834,8 @@ def conv_group_norm_silu_forward_conv2d_rows(
         #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1867,7 +1863,7 @@ def conv_group_norm_silu_forward_conv2d_rows(
 def conv_group_norm_silu_forward_conv2d_planes(
     x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, N2, C, b_n, conv2d_batch,
     conv2d_n, conv2d_m, conv2d_kept_batch, conv2d_kept_n, conv2d_kept_m,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1875,9 +1871,9 @@ def conv_group_norm_silu_forward_conv2d_planes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # conv2d[n_, f, p < P, q < Q] = b[f] +
@@ -1886,10 +1882,10 @@ def conv_group_norm_silu_forward_conv2d_planes(
         for start in range(0, C, BLOCK_K):
             x = (
                 x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1917,7 +1913,7 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     x_2, x_3, w_n, w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0,
     conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1928,21 +1924,21 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     p = m // Q % P
     x_h0 = p - pad
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     q = m % Q
     x_w0 = q - pad
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     x_rows = (
         x_ptr
         + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -2005,13 +2001,13 @@ def conv_group_norm_silu_forward_conv2d_tiles(
 def conv_group_norm_silu_forward_y_rows(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, PQ, conv2d_row, conv2d_col, gain_f1,
     gain_f0, bias_f1, bias_f0, y_row, y_col,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2040,13 +2036,13 @@ def conv_group_norm_silu_forward_y_rows(
 def conv_group_norm_silu_forward_y_lines(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
     gain_f0, bias_f1, bias_f0, y_row, y_col,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -2081,13 +2077,13 @@ def conv_group_norm_silu_forward_y_lines(
 def conv_group_norm_silu_forward_y_lines_loop(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
     gain_f0, bias_f1, bias_f0, y_row, y_col,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
@@ -2135,13 +2131,13 @@ def conv_group_norm_silu_forward_y_lines_loop(
 def conv_group_norm_silu_forward_y_loop(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, Cg, cols, P, Q, count, conv2d_row,
     conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
@@ -2193,12 +2189,12 @@ def conv_group_norm_silu_forward_y_loop(
 def conv_group_norm_silu_forward_y_part(
     conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, P, Q,
     conv2d_row, conv2d_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -2228,18 +2224,18 @@ def conv_group_norm_silu_forward_y_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
     y_ptr, rows, Cg, cols, count, P, Q, conv2d_row, conv2d_col, gain_f1, gain_f0, bias_f1,
     bias_f0, y_row, y_col, CHUNK,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     f1 = row % groups
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -2277,13 +2273,13 @@ def conv_group_norm_silu_forward_y_finish(
 def conv_group_norm_silu_forward_y_channels_part(
     conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
     conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0 = conv2d_f0 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -2318,18 +2314,18 @@ def conv_group_norm_silu_forward_y_channels_finish(
     y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
     bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq, CHUNK,
     PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    LANES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
-    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
+    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     n_ = row // groups
     f1 = row % groups
     mu_sum_parts = tl.load(
@@ -2370,14 +2366,14 @@ def conv_group_norm_silu_forward_y_channels_finish(
 def conv_group_norm_silu_forward_y_channels_rows(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
-    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
+    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2411,13 +2407,13 @@ def conv_group_norm_silu_forward_y_channels_loop(
     conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
-    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
-    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
+    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
+    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_ = row // groups
     f1 = row % groups
@@ -2466,7 +2462,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
 def choose_conv_group_norm_silu_forward_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
-    stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
@@ -2596,10 +2592,10 @@ def choose_conv_group_norm_silu_forward_conv2d(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -2619,7 +2615,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     P = conv2d_kept.shape[2]
     Q = conv2d_kept.shape[3]
     Cg = F // groups
-    c2_lanes = 4 * ((C + 3) // 4)
+    c2_pad4 = 4 * ((C + 3) // 4)
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
@@ -2632,7 +2628,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     )
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
-    lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
@@ -2640,7 +2636,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
         as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -2658,15 +2654,15 @@ def launch_conv_group_norm_silu_forward_conv2d(
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
         conv2d_kept = conv2d_kept.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
         conv2d_kept_tiles = lib.tiles_to_store(conv2d_kept, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv_group_norm_silu_forward_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q,
             Cg * groups, C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
@@ -2675,8 +2671,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.view(N, Cg * groups, P * Q)
         conv2d_kept = conv2d_kept.view(N, Cg * groups, P * Q)
-        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
@@ -2685,7 +2681,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(), *conv2d_kept.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
@@ -2726,24 +2722,24 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_tiles[grid](
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(0, 2, 3, 1), 4)
-        w_lanes = lib.padded(w.permute(0, 2, 3, 1), 4)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
+        w_pad4 = lib.padded(w.permute(0, 2, 3, 1), 4)
         b = lib.reshaped(b, Cg * groups)
-        w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
+        w_pad4 = lib.reshaped(w_pad4, Cg * groups, R * S * c2_pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_forward_conv2d_lanes[grid](
-            x_lanes, w_lanes, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
-            *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *conv2d.stride(),
+        conv_group_norm_silu_forward_conv2d_pad4[grid](
+            x_pad4, w_pad4, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
+            *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
-            R=R, S=S, c2_lanes=c2_lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
@@ -2752,14 +2748,14 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_tiles[grid](
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_forward_y(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -2769,7 +2765,7 @@ def choose_conv_group_norm_silu_forward_y(
         and gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
-        and not across
+        and not strided
     ):
         return "lines_loop", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
@@ -2779,7 +2775,7 @@ def choose_conv_group_norm_silu_forward_y(
         not channels_last
         and 512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not across
+        and not strided
     ):
         return "lines", dict(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
@@ -2791,11 +2787,11 @@ def choose_conv_group_norm_silu_forward_y(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
             PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -2809,11 +2805,11 @@ def choose_conv_group_norm_silu_forward_y(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+            BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across and cols <= 4096:
+    if 0 < cols <= 32768 and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -2838,11 +2834,12 @@ def choose_conv_group_norm_silu_forward_y(
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=4,
+            PARTS_POW2=max(PARTS, 256), num_warps=4,
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
+        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
+        num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -2860,7 +2857,7 @@ def launch_conv_group_norm_silu_forward_y(
     rows = N * groups
     variant, config = choose_conv_group_norm_silu_forward_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
-        channels_last=y.stride(1) < y.stride(-1), across=False,
+        channels_last=y.stride(1) < y.stride(-1), strided=False,
         aligned=Cg * P * Q * y.element_size() % 8 == 0, gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
     compute = (
@@ -2881,8 +2878,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2892,8 +2888,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -2906,15 +2901,14 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_forward_y_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
             Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2924,7 +2918,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -2935,8 +2929,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
             *gain.stride(), *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -2946,7 +2939,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -2961,15 +2954,15 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
             *conv2d.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_forward_y_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
             Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2981,7 +2974,7 @@ def launch_conv_group_norm_silu_forward_y(
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -3196,13 +3189,13 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
     cols, PQ, conv2d_kept_row, conv2d_kept_col, mu_sum_row, var_sum_row, gain_c1, gain_c0,
     bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -3247,13 +3240,13 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
     Cg, cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, mu_sum_row, var_sum_row,
     gain_c1, gain_c0, bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     c1 = row % groups
@@ -3313,12 +3306,12 @@ def conv_group_norm_silu_backward_mu_sum_loop(
 def conv_group_norm_silu_backward_mu_sum_part1(
     conv2d_kept_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols,
     P, Q, conv2d_kept_row, conv2d_kept_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -3351,18 +3344,18 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_kept_ptr, gain_ptr,
     bias_ptr, dy_ptr, dmu_sum_part_ptr, rows, Cg, cols, count, P, Q, conv2d_kept_row,
     conv2d_kept_col, gain_c1, gain_c0, bias_c1, bias_c0, dy_row, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     c1 = row % groups
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -3454,13 +3447,13 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
     conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -3503,13 +3496,13 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
     conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_c1 = row // Cg
     c1c0 = row % Cg_groups
@@ -3555,13 +3548,13 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     dgroup_norm_rsqrt_sum_part_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
     conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -3635,13 +3628,13 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, rows, Cg, count,
     var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_col, gain_c1, gain_col,
     dvar_sum_row,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg, dgroup_norm_rsqrt_sum_row = Cg // WIDE * WIDE, dgroup_norm_rsqrt_sum_row // WIDE * WIDE
-    gain_c1 = gain_c1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
+    gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -3675,13 +3668,13 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, rows, Cg, count,
     var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_col, gain_c1, gain_col,
     dvar_sum_row,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg, dgroup_norm_rsqrt_sum_row = Cg // WIDE * WIDE, dgroup_norm_rsqrt_sum_row // WIDE * WIDE
-    gain_c1 = gain_c1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
+    gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
@@ -3716,13 +3709,13 @@ def conv_group_norm_silu_backward_dvar_sum_part(
     var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, rows, Cg, count,
     var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_col, gain_c1, gain_col,
     CHUNK,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg, dgroup_norm_rsqrt_sum_row = Cg // WIDE * WIDE, dgroup_norm_rsqrt_sum_row // WIDE * WIDE
-    gain_c1 = gain_c1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
+    gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, Cg)
@@ -3787,15 +3780,15 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
     dbias_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
-    dconv2d_row = dconv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
+    dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -3862,15 +3855,15 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
     dbias_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, LINES: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, LINES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
-    dconv2d_row = dconv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
+    dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -3954,15 +3947,15 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n_, dconv2d_row,
     dconv2d_pq,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
-    dconv2d_row = dconv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
+    dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     c1 = row // Cg
@@ -4073,14 +4066,14 @@ def conv_group_norm_silu_backward_dconv2d_part(
     count, conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1,
     var_sum_n_, var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_,
     dvar_sum_c1, dmu_sum_n_, dmu_sum_c1, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -4159,20 +4152,20 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
-    dconv2d_row = dconv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
+    dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     c1 = row // Cg
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -4243,14 +4236,14 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     Cg, count, conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1,
     var_sum_n_, var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_,
     dvar_sum_c1, dmu_sum_n_, dmu_sum_c1, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -4328,19 +4321,19 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
-    dconv2d_row = dconv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
+    dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     c1 = row // Cg
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -4412,15 +4405,15 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
     dbias_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
-    dconv2d_row = dconv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
+    dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -4487,15 +4480,15 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n_, dconv2d_row,
     dconv2d_pq,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
-    dconv2d_row = dconv2d_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
+    dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
@@ -4679,7 +4672,7 @@ def conv_group_norm_silu_backward_dx_taps(
 @triton.jit
 def conv_group_norm_silu_backward_dx_rows(
     dconv2d_tiles, w_tiles, dx_tiles, dx_ptr, M, C, K, dx_m, dx_n,
-    DCONV2D_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DCONV2D: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -4696,11 +4689,11 @@ def conv_group_norm_silu_backward_dx_rows(
         for start in range(0, K, BLOCK_K):
             dconv2d = (
                 dconv2d_tiles.load([start, first_m]).T
-                if DCONV2D_TURNED
+                if TRANS_DCONV2D
                 else dconv2d_tiles.load([first_m, start])
             )
             w = (
-                w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+                w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             ).to(COMPUTE)
             dx_sum = tl.dot(
                 dconv2d.to(COMPUTE),
@@ -4727,7 +4720,7 @@ def conv_group_norm_silu_backward_dx_rows(
 @triton.jit
 def conv_group_norm_silu_backward_dx_planes(
     dconv2d_tiles, w_tiles, dx_ptr, N, M, C, K, dx_batch, dx_n, dx_m,
-    DCONV2D_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DCONV2D: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -4735,9 +4728,9 @@ def conv_group_norm_silu_backward_dx_planes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        batch = tl.cast(turn // tiles, tl.int64)
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
@@ -4746,13 +4739,13 @@ def conv_group_norm_silu_backward_dx_planes(
         for start in range(0, K, BLOCK_K):
             dconv2d = (
                 dconv2d_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if DCONV2D_TURNED
+                if TRANS_DCONV2D
                 else dconv2d_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             w = (
-                w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+                w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             ).to(COMPUTE)
             dx_sum = tl.dot(
                 dconv2d.to(COMPUTE),
@@ -4939,12 +4932,12 @@ def conv_group_norm_silu_backward_dw_taps(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dw_lanes(
-    x_lanes_ptr, dconv2d_lanes_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, dconv2d_lanes_n, dconv2d_lanes_k, dw_0, dw_1, dw_2, dw_3,
-    P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
-    STEP_DCONV2D_LANES: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+def conv_group_norm_silu_backward_dw_pad4(
+    x_pad4_ptr, dconv2d_pad4_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_pad4_0, x_pad4_1,
+    x_pad4_2, x_pad4_3, dconv2d_pad4_n, dconv2d_pad4_k, dw_0, dw_1, dw_2, dw_3,
+    P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    VEC_DCONV2D_PAD4: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
@@ -4954,55 +4947,53 @@ def conv_group_norm_silu_backward_dw_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c2 = m // RS
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     r = m // S % R
-    x_lanes_h0 = r - pad
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_h0 = r - pad
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     s = m % S
-    x_lanes_w0 = s - pad
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + tl.cast(c2, tl.int64) * x_lanes_0
-        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
-        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    x_pad4_w0 = s - pad
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + tl.cast(c2, tl.int64) * x_pad4_0
+        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
+        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
     )
-    dconv2d_lanes_n = tl.multiple_of(tl.cast(dconv2d_lanes_n, tl.int64), STEP_DCONV2D_LANES)
+    dconv2d_pad4_n = tl.multiple_of(tl.cast(dconv2d_pad4_n, tl.int64), VEC_DCONV2D_PAD4)
     # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
     #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n__lanes, BLOCK_K):
+    for start in range(0, P * Q * n__pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n__lanes)
-        q = k[None, :] // n__lanes % Q
-        n_ = k[None, :] % n__lanes
-        x_lanes_terms = (
-            tl.cast(p, tl.int64) * x_lanes_1
-            + tl.cast(q, tl.int64) * x_lanes_2
-            + tl.cast(n_, tl.int64) * x_lanes_3
+        p = k[None, :] // (Q * n__pad4)
+        q = k[None, :] // n__pad4 % Q
+        n_ = k[None, :] % n__pad4
+        x_pad4_terms = (
+            tl.cast(p, tl.int64) * x_pad4_1
+            + tl.cast(q, tl.int64) * x_pad4_2
+            + tl.cast(n_, tl.int64) * x_pad4_3
         )
-        x_lanes_h = x_lanes_h0 + p
-        x_lanes_w = x_lanes_w0 + q
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
+        x_pad4_h = x_pad4_h0 + p
+        x_pad4_w = x_pad4_w0 + q
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
             mask=(m < M)
-            & (k[None, :] < P * Q * n__lanes)
-            & (x_lanes_h >= 0)
-            & (x_lanes_h < H)
-            & (x_lanes_w >= 0)
-            & (x_lanes_w < W),
+            & (k[None, :] < P * Q * n__pad4)
+            & (x_pad4_h >= 0)
+            & (x_pad4_h < H)
+            & (x_pad4_w >= 0)
+            & (x_pad4_w < W),
             other=0.0,
         ).to(COMPUTE)
-        dconv2d_lanes = tl.load(
-            dconv2d_lanes_ptr
-            + n * dconv2d_lanes_n
-            + tl.cast(k[:, None], tl.int64) * dconv2d_lanes_k,
-            mask=(n < N2) & (k[:, None] < P * Q * n__lanes),
+        dconv2d_pad4 = tl.load(
+            dconv2d_pad4_ptr + n * dconv2d_pad4_n + tl.cast(k[:, None], tl.int64) * dconv2d_pad4_k,
+            mask=(n < N2) & (k[:, None] < P * Q * n__pad4),
             other=0.0,
         )
         dw_sum = tl.dot(
-            x_lanes.to(COMPUTE),
-            dconv2d_lanes.to(COMPUTE),
+            x_pad4.to(COMPUTE),
+            dconv2d_pad4.to(COMPUTE),
             dw_sum,
             input_precision=PRECISION,
             out_dtype=COMPUTE,
@@ -5031,8 +5022,8 @@ def conv_group_norm_silu_backward_dw_tiles(
     x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_0, x_1, x_2, x_3, dconv2d_n_,
     dconv2d_n, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
-    STEP_DCONV2D: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    VEC_DCONV2D: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
@@ -5042,21 +5033,21 @@ def conv_group_norm_silu_backward_dw_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c2 = m // RS
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m // S % R
     x_h0 = r - pad
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     s = m % S
     x_w0 = s - pad
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     x_rows = (
         x_ptr
         + tl.cast(c2, tl.int64) * x_1
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), STEP_DCONV2D)
-    dconv2d_pq = tl.multiple_of(tl.cast(dconv2d_pq, tl.int64), STEP_DCONV2D)
+    dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), VEC_DCONV2D)
+    dconv2d_pq = tl.multiple_of(tl.cast(dconv2d_pq, tl.int64), VEC_DCONV2D)
     # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
     #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -5113,30 +5104,30 @@ def conv_group_norm_silu_backward_dw_tiles(
 
 
 def choose_conv_group_norm_silu_backward_mu_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(256 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -5149,8 +5140,8 @@ def choose_conv_group_norm_silu_backward_mu_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -5174,7 +5165,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     aligned = math.gcd(Cg * P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
-        across=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1), aligned=aligned,
+        strided=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1), aligned=aligned,
         gpu=lib.gpu(conv2d_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -5198,31 +5189,32 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         conv_group_norm_silu_backward_mu_sum_part1[grid](
             conv2d_kept, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d_kept.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES", "MERGE"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, conv2d_kept.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2", "MERGE"),
         )  # fmt: skip
         conv_group_norm_silu_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d_kept, gain, bias, dy, dmu_sum_part,
             N * groups, Cg, P * Q, Cg * P * Q, P, Q, *conv2d_kept.stride(), *gain.stride(),
             *bias.stride(), *dy.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv_group_norm_silu_backward_mu_sum_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
             N * groups, Cg * P * Q, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "LANES"),
+            enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "PARTS_POW2"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_mu_sum_rows[grid](
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg * P * Q, P * Q,
             *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
             *bias.stride(), *dy.stride(), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)),
+            VEC=math.gcd(16, Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -5232,36 +5224,36 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             Cg * P * Q, *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
             *bias.stride(), *dy.stride(), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -5276,7 +5268,8 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -5299,7 +5292,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     rows = Cg * N * groups
     aligned = math.gcd(P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        rows=rows, cols=P * Q, across=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1),
+        rows=rows, cols=P * Q, strided=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1),
         aligned=aligned, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -5324,7 +5317,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             Cg * N * groups, P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0),
             *conv2d_kept.stride(), mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -5333,7 +5326,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             Cg * P * Q, var_sum.stride(0), dgroup_norm_rsqrt_sum.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[grid](
             var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
@@ -5341,7 +5334,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             dgroup_norm_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -5352,36 +5345,36 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             dgroup_norm_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dvar_sum(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -5396,7 +5389,8 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -5414,13 +5408,13 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     gain = lib.reshaped(gain, groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
-    across = 0 < dgroup_norm_rsqrt_sum.stride(0) < dgroup_norm_rsqrt_sum.stride(1)
+    strided = 0 < dgroup_norm_rsqrt_sum.stride(0) < dgroup_norm_rsqrt_sum.stride(1)
     aligned = (
         math.gcd(Cg, dgroup_norm_rsqrt_sum.stride(0)) * dgroup_norm_rsqrt_sum.element_size() % 8
         == 0
     )
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
-        rows=rows, cols=Cg, across=across, aligned=aligned, gpu=lib.gpu(var_sum.device),
+        rows=rows, cols=Cg, strided=strided, aligned=aligned, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -5441,7 +5435,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum_part, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(),
             COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
+            VEC=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -5450,13 +5444,13 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             dvar_sum.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dvar_sum_rows[grid](
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             groups=groups, COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
+            VEC=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -5465,13 +5459,13 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
+            VEC=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dconv2d(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -5480,7 +5474,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         not channels_last
         and 512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not across
+        and not strided
     ):
         return "lines", dict(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
@@ -5489,21 +5483,21 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms
-        and cols > (2048 if across else 8192)
+        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
+        and cols > (2048 if strided else 8192)
     ):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
-            num_warps=8 if across else 4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
+            num_warps=8 if strided else 4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -5517,30 +5511,30 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+            BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "channels_across", dict(
+    if strided and 0 < cols <= 512:
+        return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -5553,7 +5547,8 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -5592,7 +5587,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     variant, config = choose_conv_group_norm_silu_backward_dconv2d(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         channels_last=dconv2d.stride(1) < dconv2d.stride(-1),
-        across=dconv2d.stride(1) < dconv2d.stride(-1),
+        strided=dconv2d.stride(1) < dconv2d.stride(-1),
         aligned=N * P * Q * dconv2d.element_size() % 8 == 0, gpu=lib.gpu(bias.device),
     )  # fmt: skip
     compute = (
@@ -5613,7 +5608,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -5628,8 +5623,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *conv2d_kept.stride(), *mu_sum.stride(), *var_sum.stride(), gain.stride(0),
             bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_backward_dconv2d_finish[grid](
             db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
@@ -5638,7 +5633,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
@@ -5650,7 +5645,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -5661,7 +5656,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -5677,8 +5672,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_backward_dconv2d_channels_finish[grid](
             db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
@@ -5688,10 +5683,10 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("channels_across", "channels_rows"):
+    elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
         conv_group_norm_silu_backward_dconv2d_channels_rows[grid](
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
@@ -5700,7 +5695,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -5713,7 +5708,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dconv2d.stride(),
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -5858,27 +5853,27 @@ def launch_conv_group_norm_silu_backward_dx(
         dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
-        dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N)
+        dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, Cg * groups, *dx.stride(),
-            DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_square"):
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.view(N, C, H * W)
-        dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d.mT, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N)
+        dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),
         )
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, Cg * groups, *dx.stride(),
-            DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("mixed", "terms", "small"):
@@ -5904,7 +5899,7 @@ def launch_conv_group_norm_silu_backward_dx(
 def choose_conv_group_norm_silu_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -5921,10 +5916,10 @@ def choose_conv_group_norm_silu_backward_dw(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -5944,7 +5939,7 @@ def launch_conv_group_norm_silu_backward_dw(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    n__lanes = 4 * ((N + 3) // 4)
+    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
@@ -5955,13 +5950,13 @@ def launch_conv_group_norm_silu_backward_dw(
         else 4
     )
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16)
     variant, config = choose_conv_group_norm_silu_backward_dw(
         M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
         itemsize=itemsize, stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dconv2d.nbytes, packed_bytes=packed_bytes,
-        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(dconv2d.device),
+        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(dconv2d.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = (
@@ -5978,9 +5973,9 @@ def launch_conv_group_norm_silu_backward_dw(
         conv_group_norm_silu_backward_dw_tiles[grid](
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
-            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, COMPUTE=COMPUTE,
-            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
+            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "taps":
@@ -5994,17 +5989,17 @@ def launch_conv_group_norm_silu_backward_dw(
             P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(1, 2, 3, 0), 4)
-        dconv2d_lanes = lib.padded(dconv2d.permute(1, 2, 3, 0), 4)
-        dconv2d_lanes = lib.reshaped(dconv2d_lanes, Cg * groups, P * Q * n__lanes)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(1, 2, 3, 0), 4)
+        dconv2d_pad4 = lib.padded(dconv2d.permute(1, 2, 3, 0), 4)
+        dconv2d_pad4 = lib.reshaped(dconv2d_pad4, Cg * groups, P * Q * n__pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_backward_dw_lanes[grid](
-            x_lanes, dconv2d_lanes, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg,
-            *x_lanes.stride(), *dconv2d_lanes.stride(), *dw.stride(),
-            P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad, COMPUTE=COMPUTE, STEP_DCONV2D_LANES=math.gcd(16, dconv2d_lanes.stride(0)),
+        conv_group_norm_silu_backward_dw_pad4[grid](
+            x_pad4, dconv2d_pad4, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg,
+            *x_pad4.stride(), *dconv2d_pad4.stride(), *dw.stride(),
+            P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
+            COMPUTE=COMPUTE, VEC_DCONV2D_PAD4=math.gcd(16, dconv2d_pad4.stride(0)),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -6013,9 +6008,9 @@ def launch_conv_group_norm_silu_backward_dw(
         conv_group_norm_silu_backward_dw_tiles[grid](
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
-            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, COMPUTE=COMPUTE,
-            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
+            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -82,11 +82,11 @@ def conv_transpose1d_taps(
 
 
 @triton.jit
-def conv_transpose1d_lanes(
-    x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, F, P, L, x_lanes_0, x_lanes_1, x_lanes_2,
-    w_lanes_n, w_lanes_k, b_n, y_0, y_1, y_2,
-    R: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_W_LANES: tl.constexpr,
+def conv_transpose1d_pad4(
+    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, M, F, P, L, x_pad4_0, x_pad4_1, x_pad4_2,
+    w_pad4_n, w_pad4_k, b_n, y_0, y_1, y_2,
+    R: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_W_PAD4: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -97,36 +97,36 @@ def conv_transpose1d_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     p = m % P
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
     #     * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * c_lanes, BLOCK_K):
+    for start in range(0, R * c_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // c_lanes
-        x_lanes_l_num = p + pad - r * dil
-        c = k[None, :] % c_lanes
-        x_lanes = tl.load(
-            x_lanes_ptr
-            + tl.cast(n_, tl.int64) * x_lanes_0
-            + tl.cast(x_lanes_l_num // stride, tl.int64) * x_lanes_1
-            + tl.cast(c, tl.int64) * x_lanes_2,
+        r = k[None, :] // c_pad4
+        x_pad4_l_num = p + pad - r * dil
+        c = k[None, :] % c_pad4
+        x_pad4 = tl.load(
+            x_pad4_ptr
+            + tl.cast(n_, tl.int64) * x_pad4_0
+            + tl.cast(x_pad4_l_num // stride, tl.int64) * x_pad4_1
+            + tl.cast(c, tl.int64) * x_pad4_2,
             mask=(m < M)
-            & (k[None, :] < R * c_lanes)
-            & (x_lanes_l_num % stride == 0)
-            & (x_lanes_l_num >= 0)
-            & (x_lanes_l_num // stride < L),
+            & (k[None, :] < R * c_pad4)
+            & (x_pad4_l_num % stride == 0)
+            & (x_pad4_l_num >= 0)
+            & (x_pad4_l_num // stride < L),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < F) & (k[:, None] < R * c_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < F) & (k[:, None] < R * c_pad4),
             other=0.0,
         )
-        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -145,8 +145,8 @@ def conv_transpose1d_lanes(
 def conv_transpose1d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, F, P, L, x_0, x_1, x_2, w_c, w_n, w_r, b_n, y_0, y_1,
     y_2,
-    C: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, STEP_X: tl.constexpr,
-    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_W: tl.constexpr,
+    C: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, VEC_X: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -157,11 +157,11 @@ def conv_transpose1d_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     p = m % P
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_r = tl.multiple_of(tl.cast(w_r, tl.int64), STEP_W)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_r = tl.multiple_of(tl.cast(w_r, tl.int64), VEC_W)
     # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
     #     * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -207,7 +207,7 @@ def conv_transpose1d_tiles(
 def choose_conv_transpose1d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -228,10 +228,10 @@ def choose_conv_transpose1d(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -246,18 +246,18 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = y.shape[2]
-    c_lanes = 4 * ((C + 3) // 4)
+    c_pad4 = 4 * ((C + 3) // 4)
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P
-    lanes_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16)
     variant, config = choose_conv_transpose1d(
         M=M, N=F, channels=C, padded=c_padded, taps=R, phases=1, depth=C * R,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         operand_bytes=x.nbytes + w.nbytes,
         packed_bytes=lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0)),
-        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(w.device),
+        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(w.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
@@ -279,29 +279,29 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            C=C, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, STEP_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
+            C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(0, 2, 1), 4)
-        w_lanes = lib.padded(w.permute(1, 2, 0), 4)
-        w_lanes = lib.reshaped(w_lanes, F, R * c_lanes)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(0, 2, 1), 4)
+        w_pad4 = lib.padded(w.permute(1, 2, 0), 4)
+        w_pad4 = lib.reshaped(w_pad4, F, R * c_pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose1d_lanes[grid](
-            x_lanes, w_lanes, b, y, N * P, F, P, L, *x_lanes.stride(), *w_lanes.stride(),
-            b.stride(0), *y.stride(),
-            R=R, c_lanes=c_lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)), pad=pad, dil=dil,
-            stride=stride, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+        conv_transpose1d_pad4[grid](
+            x_pad4, w_pad4, b, y, N * P, F, P, L, *x_pad4.stride(), *w_pad4.stride(), b.stride(0),
+            *y.stride(),
+            R=R, c_pad4=c_pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), pad=pad, dil=dil,
+            stride=stride, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            C=C, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, STEP_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
+            C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -578,14 +578,13 @@ def conv_transpose1d_backward_dx_taps(
 
 
 @triton.jit
-def conv_transpose1d_backward_dx_lanes(
-    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, L, P, dy_lanes_0, dy_lanes_1, dy_lanes_2,
-    w_lanes_n, w_lanes_k, dx_0, dx_1, dx_2,
-    R: tl.constexpr, f_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+def conv_transpose1d_backward_dx_pad4(
+    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, C, L, P, dy_pad4_0, dy_pad4_1, dy_pad4_2, w_pad4_n,
+    w_pad4_k, dx_0, dx_1, dx_2,
+    R: tl.constexpr, f_pad4: tl.constexpr, INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, VEC_W_PAD4: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -594,38 +593,34 @@ def conv_transpose1d_backward_dx_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
-    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
     l = m % L
-    dy_lanes_p0 = l * stride - pad
-    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
-    dy_lanes_rows = (
-        dy_lanes_ptr
-        + tl.cast(n_, tl.int64) * dy_lanes_0
-        + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
+    dy_pad4_p0 = l * stride - pad
+    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
+    dy_pad4_rows = (
+        dy_pad4_ptr + tl.cast(n_, tl.int64) * dy_pad4_0 + tl.cast(dy_pad4_p0, tl.int64) * dy_pad4_1
     )
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
     #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * f_lanes, BLOCK_K):
+    for start in range(0, R * f_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r2 = k[None, :] // f_lanes
-        f = k[None, :] % f_lanes
-        dy_lanes_terms = (
-            tl.cast(r2 * dil, tl.int64) * dy_lanes_1 + tl.cast(f, tl.int64) * dy_lanes_2
-        )
-        dy_lanes_p = dy_lanes_p0 + r2 * dil
-        dy_lanes = tl.load(
-            dy_lanes_rows + dy_lanes_terms,
-            mask=(m < M) & (k[None, :] < R * f_lanes) & (dy_lanes_p >= 0) & (dy_lanes_p < P),
+        r2 = k[None, :] // f_pad4
+        f = k[None, :] % f_pad4
+        dy_pad4_terms = tl.cast(r2 * dil, tl.int64) * dy_pad4_1 + tl.cast(f, tl.int64) * dy_pad4_2
+        dy_pad4_p = dy_pad4_p0 + r2 * dil
+        dy_pad4 = tl.load(
+            dy_pad4_rows + dy_pad4_terms,
+            mask=(m < M) & (k[None, :] < R * f_pad4) & (dy_pad4_p >= 0) & (dy_pad4_p < P),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < C) & (k[:, None] < R * f_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < C) & (k[:, None] < R * f_pad4),
             other=0.0,
         )
-        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -639,8 +634,8 @@ def conv_transpose1d_backward_dx_lanes(
 @triton.jit
 def conv_transpose1d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, L, P, dy_0, dy_1, dy_2, w_n, w_f, w_r2, dx_0, dx_1, dx_2,
-    F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, STEP_DY: tl.constexpr,
-    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, STEP_W: tl.constexpr,
+    F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, VEC_DY: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -651,13 +646,13 @@ def conv_transpose1d_backward_dx_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
-    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
     l = m % L
     dy_p0 = l * stride - pad
-    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), VEC_W)
     # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
     #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -747,14 +742,13 @@ def conv_transpose1d_backward_dw_taps(
 
 
 @triton.jit
-def conv_transpose1d_backward_dw_lanes(
-    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, R, L, x_lanes_0, x_lanes_1, x_lanes_2,
-    dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2,
-    P: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+def conv_transpose1d_backward_dw_pad4(
+    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, F, R, L, x_pad4_0, x_pad4_1, x_pad4_2, dy_pad4_n,
+    dy_pad4_k, dw_0, dw_1, dw_2,
+    P: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_DY_PAD4: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -763,36 +757,36 @@ def conv_transpose1d_backward_dw_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     r = m % R
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
-    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
+    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
     # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
     #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * n__lanes, BLOCK_K):
+    for start in range(0, P * n__pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // n__lanes
-        x_lanes_l_num = p + pad - r * dil
-        n_ = k[None, :] % n__lanes
-        x_lanes = tl.load(
-            x_lanes_ptr
-            + tl.cast(c, tl.int64) * x_lanes_0
-            + tl.cast(x_lanes_l_num // stride, tl.int64) * x_lanes_1
-            + tl.cast(n_, tl.int64) * x_lanes_2,
+        p = k[None, :] // n__pad4
+        x_pad4_l_num = p + pad - r * dil
+        n_ = k[None, :] % n__pad4
+        x_pad4 = tl.load(
+            x_pad4_ptr
+            + tl.cast(c, tl.int64) * x_pad4_0
+            + tl.cast(x_pad4_l_num // stride, tl.int64) * x_pad4_1
+            + tl.cast(n_, tl.int64) * x_pad4_2,
             mask=(m < M)
-            & (k[None, :] < P * n__lanes)
-            & (x_lanes_l_num % stride == 0)
-            & (x_lanes_l_num >= 0)
-            & (x_lanes_l_num // stride < L),
+            & (k[None, :] < P * n__pad4)
+            & (x_pad4_l_num % stride == 0)
+            & (x_pad4_l_num >= 0)
+            & (x_pad4_l_num // stride < L),
             other=0.0,
         )
-        dy_lanes = tl.load(
-            dy_lanes_ptr + n * dy_lanes_n + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(n < F) & (k[:, None] < P * n__lanes),
+        dy_pad4 = tl.load(
+            dy_pad4_ptr + n * dy_pad4_n + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
+            mask=(n < F) & (k[:, None] < P * n__pad4),
             other=0.0,
         )
-        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -806,8 +800,8 @@ def conv_transpose1d_backward_dw_lanes(
 @triton.jit
 def conv_transpose1d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, F, R, L, x_0, x_1, x_2, dy_n_, dy_n, dy_p, dw_0, dw_1, dw_2,
-    N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr, STEP_X: tl.constexpr,
-    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
+    N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr, VEC_X: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -818,11 +812,11 @@ def conv_transpose1d_backward_dw_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m % R
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
-    dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
+    dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), VEC_DY)
     # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
     #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -864,12 +858,12 @@ def conv_transpose1d_backward_dw_tiles(
 @triton.jit
 def conv_transpose1d_backward_db_rows(
     dy_ptr, db_ptr, F, cols, P, dy_n_, dy_row, dy_p, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < F) & (col < cols)
@@ -884,12 +878,12 @@ def conv_transpose1d_backward_db_rows(
 @triton.jit
 def conv_transpose1d_backward_db_loop(
     dy_ptr, db_ptr, F, N, P, dy_n_, dy_row, dy_p, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     # db[f] = sum[n_, p](dy[n_, f, p])
@@ -910,13 +904,13 @@ def conv_transpose1d_backward_db_loop(
 @triton.jit
 def conv_transpose1d_backward_db_part(
     dy_ptr, db_sum_part_ptr, F, N, P, dy_n_, dy_row, dy_p, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     part = tl.program_id(0)
@@ -956,8 +950,7 @@ def conv_transpose1d_backward_db_finish(
 def choose_conv_transpose1d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
-    gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -985,10 +978,10 @@ def choose_conv_transpose1d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1003,20 +996,20 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = dy.shape[2]
-    f_lanes = 4 * ((F + 3) // 4)
+    f_pad4 = 4 * ((F + 3) // 4)
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
     patched = lib.takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1), copied=True, stepped=True)
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1))
-    lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4)
+    pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16)
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R, hop=stride,
         over=P % stride, patched=patched, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1058,29 +1051,28 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
-            F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
-            pad=pad, dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
+            pad=pad, dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        dy_lanes = lib.padded(dy.permute(0, 2, 1), 4)
-        w_lanes = lib.padded(w.permute(0, 2, 1), 4)
-        w_lanes = lib.reshaped(w_lanes, C, R * f_lanes)
+    elif variant == "pad4":
+        dy_pad4 = lib.padded(dy.permute(0, 2, 1), 4)
+        w_pad4 = lib.padded(w.permute(0, 2, 1), 4)
+        w_pad4 = lib.reshaped(w_pad4, C, R * f_pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_transpose1d_backward_dx_lanes[grid](
-            dy_lanes, w_lanes, dx, L * N, C, L, P, *dy_lanes.stride(), *w_lanes.stride(),
-            *dx.stride(),
-            R=R, f_lanes=f_lanes, INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)), stride=stride,
-            pad=pad, dil=dil, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+        conv_transpose1d_backward_dx_pad4[grid](
+            dy_pad4, w_pad4, dx, L * N, C, L, P, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
+            R=R, f_pad4=f_pad4, INDEX=INDEX,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), stride=stride, pad=pad,
+            dil=dil, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
-            F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
-            pad=pad, dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
+            pad=pad, dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1088,7 +1080,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
 def choose_conv_transpose1d_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -1109,10 +1101,10 @@ def choose_conv_transpose1d_backward_dw(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1127,17 +1119,17 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = dy.shape[2]
-    n__lanes = 4 * ((N + 3) // 4)
+    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
     variant, config = choose_conv_transpose1d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
-        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -1160,58 +1152,57 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
-            N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(1, 2, 0), 4)
-        dy_lanes = lib.padded(dy.permute(1, 2, 0), 4)
-        dy_lanes = lib.reshaped(dy_lanes, F, P * n__lanes)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(1, 2, 0), 4)
+        dy_pad4 = lib.padded(dy.permute(1, 2, 0), 4)
+        dy_pad4 = lib.reshaped(dy_pad4, F, P * n__pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose1d_backward_dw_lanes[grid](
-            x_lanes, dy_lanes, dw, C * R, F, R, L, *x_lanes.stride(), *dy_lanes.stride(),
-            *dw.stride(),
-            P=P, n__lanes=n__lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)), pad=pad, dil=dil,
-            stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
+        conv_transpose1d_backward_dw_pad4[grid](
+            x_pad4, dy_pad4, dw, C * R, F, R, L, *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
+            P=P, n__pad4=n__pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), pad=pad, dil=dil,
+            stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
-            N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_conv_transpose1d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -1228,8 +1219,8 @@ def choose_conv_transpose1d_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -1240,7 +1231,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     P = dy.shape[2]
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv_transpose1d_backward_db(
-        rows=F, cols=N * P, col_run=P, col_runs=N, across=0 < dy.stride(1) < dy.stride(2),
+        rows=F, cols=N * P, col_run=P, col_runs=N, strided=0 < dy.stride(1) < dy.stride(2),
         aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1252,27 +1243,27 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
         grid = (PARTS, lib.cdiv(F, ROWS))
         conv_transpose1d_backward_db_part[grid](
             dy, db_sum_part, F, N, P, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
         conv_transpose1d_backward_db_finish[grid](
             db_sum_part, db, F, db.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_rows[grid](
             dy, db, F, N * P, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_loop[grid](
             dy, db, F, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

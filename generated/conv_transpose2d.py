@@ -197,12 +197,12 @@ def conv_transpose2d_taps(
 
 
 @triton.jit
-def conv_transpose2d_lanes(
-    x_lanes_ptr, w_lanes_ptr, y_ptr, batches, M, F, R, S, p_steps_q_steps, q_steps, p_steps,
-    H, W, P, Q, x_lanes_0, x_lanes_1, x_lanes_2, x_lanes_3, w_lanes_0, w_lanes_1, w_lanes_2,
-    w_lanes_3, y_0, y_1, y_2, y_3,
-    stride: tl.constexpr, pad: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+def conv_transpose2d_pad4(
+    x_pad4_ptr, w_pad4_ptr, y_ptr, batches, M, F, R, S, p_steps_q_steps, q_steps, p_steps,
+    H, W, P, Q, x_pad4_0, x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_0, w_pad4_1, w_pad4_2,
+    w_pad4_3, y_0, y_1, y_2, y_3,
+    stride: tl.constexpr, pad: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -221,70 +221,68 @@ def conv_transpose2d_lanes(
     q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
-    terms = r_taps * s_taps * c_lanes
+    terms = r_taps * s_taps * c_pad4
     n_ = m // p_steps_q_steps
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
-    x_lanes_h0 = p1 + p_shift
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_h0 = p1 + p_shift
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     s_taps_or_1 = tl.maximum(s_taps, 1)
     q1 = m % q_steps
     q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
-    x_lanes_w0 = q1 + q_shift
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + tl.cast(n_, tl.int64) * x_lanes_0
-        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
-        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    x_pad4_w0 = q1 + q_shift
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + tl.cast(n_, tl.int64) * x_pad4_0
+        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
+        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
     )
-    w_lanes_0 = tl.multiple_of(tl.cast(w_lanes_0, tl.int64), STEP_W_LANES)
-    w_lanes_1 = tl.multiple_of(tl.cast(w_lanes_1, tl.int64), STEP_W_LANES)
-    w_lanes_2 = tl.multiple_of(tl.cast(w_lanes_2, tl.int64), STEP_W_LANES)
-    w_lanes_rows = (
-        w_lanes_ptr
-        + n * w_lanes_0
-        + tl.cast(r_first, tl.int64) * w_lanes_1
-        + tl.cast(s_first, tl.int64) * w_lanes_2
+    w_pad4_0 = tl.multiple_of(tl.cast(w_pad4_0, tl.int64), VEC_W_PAD4)
+    w_pad4_1 = tl.multiple_of(tl.cast(w_pad4_1, tl.int64), VEC_W_PAD4)
+    w_pad4_2 = tl.multiple_of(tl.cast(w_pad4_2, tl.int64), VEC_W_PAD4)
+    w_pad4_rows = (
+        w_pad4_ptr
+        + n * w_pad4_0
+        + tl.cast(r_first, tl.int64) * w_pad4_1
+        + tl.cast(s_first, tl.int64) * w_pad4_2
     )
     # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
     #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (s_taps_or_1 * c_lanes)
-        s = k[None, :] // c_lanes % s_taps_or_1
-        c = k[None, :] % c_lanes
-        x_lanes_terms = (
-            tl.cast(-r, tl.int64) * x_lanes_1
-            + tl.cast(-s, tl.int64) * x_lanes_2
-            + tl.cast(c, tl.int64) * x_lanes_3
+        r = k[None, :] // (s_taps_or_1 * c_pad4)
+        s = k[None, :] // c_pad4 % s_taps_or_1
+        c = k[None, :] % c_pad4
+        x_pad4_terms = (
+            tl.cast(-r, tl.int64) * x_pad4_1
+            + tl.cast(-s, tl.int64) * x_pad4_2
+            + tl.cast(c, tl.int64) * x_pad4_3
         )
-        x_lanes_h = x_lanes_h0 - r
-        x_lanes_w = x_lanes_w0 - s
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
+        x_pad4_h = x_pad4_h0 - r
+        x_pad4_w = x_pad4_w0 - s
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
             mask=(m < M)
             & (k[None, :] < terms)
-            & (x_lanes_h >= 0)
-            & (x_lanes_h < H)
-            & (x_lanes_w >= 0)
-            & (x_lanes_w < W),
+            & (x_pad4_h >= 0)
+            & (x_pad4_h < H)
+            & (x_pad4_w >= 0)
+            & (x_pad4_w < W),
             other=0.0,
         )
-        r = k[:, None] // (s_taps_or_1 * c_lanes)
-        s = k[:, None] // c_lanes % s_taps_or_1
-        c = k[:, None] % c_lanes
-        w_lanes_terms = (
-            tl.cast(r * stride, tl.int64) * w_lanes_1
-            + tl.cast(s * stride, tl.int64) * w_lanes_2
-            + tl.cast(c, tl.int64) * w_lanes_3
+        r = k[:, None] // (s_taps_or_1 * c_pad4)
+        s = k[:, None] // c_pad4 % s_taps_or_1
+        c = k[:, None] % c_pad4
+        w_pad4_terms = (
+            tl.cast(r * stride, tl.int64) * w_pad4_1
+            + tl.cast(s * stride, tl.int64) * w_pad4_2
+            + tl.cast(c, tl.int64) * w_pad4_3
         )
-        w_lanes = tl.load(
-            w_lanes_rows + w_lanes_terms, mask=(n < F) & (k[:, None] < terms), other=0.0
-        )
-        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        w_pad4 = tl.load(w_pad4_rows + w_pad4_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
+        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
@@ -303,7 +301,7 @@ def conv_transpose2d_tiles(
     x_ptr, w_ptr, y_ptr, batches, M, F, R, S, p_steps_q_steps, q_steps, p_steps, H, W, P, Q,
     x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3, y_0, y_1, y_2, y_3,
     stride: tl.constexpr, pad: tl.constexpr, C: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    VEC_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -324,25 +322,25 @@ def conv_transpose2d_tiles(
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
     terms = r_taps * s_taps * C
     n_ = m // p_steps_q_steps
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
     x_h0 = p1 + p_shift
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     s_taps_or_1 = tl.maximum(s_taps, 1)
     q1 = m % q_steps
     q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
     x_w0 = q1 + q_shift
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     x_rows = (
         x_ptr
         + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), STEP_W)
-    w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), STEP_W)
-    w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), STEP_W)
+    w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), VEC_W)
+    w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), VEC_W)
+    w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), VEC_W)
     w_rows = w_ptr + n * w_1 + tl.cast(r_first, tl.int64) * w_2 + tl.cast(s_first, tl.int64) * w_3
     # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
     #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
@@ -388,8 +386,7 @@ def conv_transpose2d_tiles(
 def choose_conv_transpose2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
-    gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -417,9 +414,9 @@ def choose_conv_transpose2d(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 4),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 4),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -438,21 +435,21 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     Q = y.shape[3]
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
-    c_lanes = 4 * ((C + 3) // 4)
+    c_pad4 = 4 * ((C + 3) // 4)
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride
     M = N * p_steps * q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), copied=True)
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_transpose2d(
         batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=R * S,
         phases=stride * stride, apart=stride, row=q_steps, patched=patched,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
-        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -501,20 +498,20 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(0, 2, 3, 1), 4)
-        w_lanes = lib.padded(w.permute(1, 2, 3, 0), 4)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
+        w_pad4 = lib.padded(w.permute(1, 2, 3, 0), 4)
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose2d_lanes[grid](
-            x_lanes, w_lanes, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps,
-            q_steps, p_steps, H, W, P, Q, *x_lanes.stride(), *w_lanes.stride(), *y.stride(),
-            stride=stride, pad=pad, c_lanes=c_lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
+        conv_transpose2d_pad4[grid](
+            x_pad4, w_pad4, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps,
+            q_steps, p_steps, H, W, P, Q, *x_pad4.stride(), *w_pad4.stride(), *y.stride(),
+            stride=stride, pad=pad, c_pad4=c_pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)),
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -523,8 +520,8 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -808,12 +805,12 @@ def conv_transpose2d_backward_dx_taps(
 
 
 @triton.jit
-def conv_transpose2d_backward_dx_lanes(
-    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_lanes_0, dy_lanes_1,
-    dy_lanes_2, dy_lanes_3, w_lanes_n, w_lanes_k, dx_0, dx_1, dx_2, dx_3,
-    R: tl.constexpr, S: tl.constexpr, f_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+def conv_transpose2d_backward_dx_pad4(
+    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_pad4_0, dy_pad4_1, dy_pad4_2,
+    dy_pad4_3, w_pad4_n, w_pad4_k, dx_0, dx_1, dx_2, dx_3,
+    R: tl.constexpr, S: tl.constexpr, f_pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_DY_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -824,51 +821,51 @@ def conv_transpose2d_backward_dx_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
-    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
     h = m // W % H
-    dy_lanes_p0 = h * stride - pad
-    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    dy_pad4_p0 = h * stride - pad
+    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
     w2 = m % W
-    dy_lanes_q0 = w2 * stride - pad
-    dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
-    dy_lanes_rows = (
-        dy_lanes_ptr
-        + tl.cast(n_, tl.int64) * dy_lanes_0
-        + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
-        + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_2
+    dy_pad4_q0 = w2 * stride - pad
+    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
+    dy_pad4_rows = (
+        dy_pad4_ptr
+        + tl.cast(n_, tl.int64) * dy_pad4_0
+        + tl.cast(dy_pad4_p0, tl.int64) * dy_pad4_1
+        + tl.cast(dy_pad4_q0, tl.int64) * dy_pad4_2
     )
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
     #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * f_lanes, BLOCK_K):
+    for start in range(0, R * S * f_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r2 = k[None, :] // (S * f_lanes)
-        s2 = k[None, :] // f_lanes % S
-        f = k[None, :] % f_lanes
-        dy_lanes_terms = (
-            tl.cast(r2, tl.int64) * dy_lanes_1
-            + tl.cast(s2, tl.int64) * dy_lanes_2
-            + tl.cast(f, tl.int64) * dy_lanes_3
+        r2 = k[None, :] // (S * f_pad4)
+        s2 = k[None, :] // f_pad4 % S
+        f = k[None, :] % f_pad4
+        dy_pad4_terms = (
+            tl.cast(r2, tl.int64) * dy_pad4_1
+            + tl.cast(s2, tl.int64) * dy_pad4_2
+            + tl.cast(f, tl.int64) * dy_pad4_3
         )
-        dy_lanes_p = dy_lanes_p0 + r2
-        dy_lanes_q = dy_lanes_q0 + s2
-        dy_lanes = tl.load(
-            dy_lanes_rows + dy_lanes_terms,
+        dy_pad4_p = dy_pad4_p0 + r2
+        dy_pad4_q = dy_pad4_q0 + s2
+        dy_pad4 = tl.load(
+            dy_pad4_rows + dy_pad4_terms,
             mask=(m < M)
-            & (k[None, :] < R * S * f_lanes)
-            & (dy_lanes_p >= 0)
-            & (dy_lanes_p < P)
-            & (dy_lanes_q >= 0)
-            & (dy_lanes_q < Q),
+            & (k[None, :] < R * S * f_pad4)
+            & (dy_pad4_p >= 0)
+            & (dy_pad4_p < P)
+            & (dy_pad4_q >= 0)
+            & (dy_pad4_q < Q),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < C) & (k[:, None] < R * S * f_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < C) & (k[:, None] < R * S * f_pad4),
             other=0.0,
         )
-        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n_, tl.int64) * dx_0
@@ -889,7 +886,7 @@ def conv_transpose2d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_n, w_f, w_r2s2,
     dx_0, dx_1, dx_2, dx_3,
     F: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    STEP_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
+    VEC_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -900,21 +897,21 @@ def conv_transpose2d_backward_dx_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
-    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
     h = m // W % H
     dy_p0 = h * stride - pad
-    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     w2 = m % W
     dy_q0 = w2 * stride - pad
-    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
+    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), VEC_DY)
     dy_rows = (
         dy_ptr
         + tl.cast(n_, tl.int64) * dy_0
         + tl.cast(dy_p0, tl.int64) * dy_2
         + tl.cast(dy_q0, tl.int64) * dy_3
     )
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), VEC_W)
     # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
     #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1034,12 +1031,12 @@ def conv_transpose2d_backward_dw_taps(
 
 
 @triton.jit
-def conv_transpose2d_backward_dw_lanes(
-    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, RS, S, R, H, W, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
-    P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+def conv_transpose2d_backward_dw_pad4(
+    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, F, RS, S, R, H, W, x_pad4_0, x_pad4_1, x_pad4_2,
+    x_pad4_3, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3,
+    P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1050,44 +1047,44 @@ def conv_transpose2d_backward_dw_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     r = m // S % R
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     s = m % S
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
+    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
     # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
     #     (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n__lanes, BLOCK_K):
+    for start in range(0, P * Q * n__pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n__lanes)
-        x_lanes_h_num = p + pad - r
-        q = k[None, :] // n__lanes % Q
-        x_lanes_w_num = q + pad - s
-        n_ = k[None, :] % n__lanes
-        x_lanes = tl.load(
-            x_lanes_ptr
-            + tl.cast(c, tl.int64) * x_lanes_0
-            + tl.cast(x_lanes_h_num // stride, tl.int64) * x_lanes_1
-            + tl.cast(x_lanes_w_num // stride, tl.int64) * x_lanes_2
-            + tl.cast(n_, tl.int64) * x_lanes_3,
+        p = k[None, :] // (Q * n__pad4)
+        x_pad4_h_num = p + pad - r
+        q = k[None, :] // n__pad4 % Q
+        x_pad4_w_num = q + pad - s
+        n_ = k[None, :] % n__pad4
+        x_pad4 = tl.load(
+            x_pad4_ptr
+            + tl.cast(c, tl.int64) * x_pad4_0
+            + tl.cast(x_pad4_h_num // stride, tl.int64) * x_pad4_1
+            + tl.cast(x_pad4_w_num // stride, tl.int64) * x_pad4_2
+            + tl.cast(n_, tl.int64) * x_pad4_3,
             mask=(m < M)
-            & (k[None, :] < P * Q * n__lanes)
-            & (x_lanes_h_num % stride == 0)
-            & (x_lanes_h_num >= 0)
-            & (x_lanes_h_num // stride < H)
-            & (x_lanes_w_num % stride == 0)
-            & (x_lanes_w_num >= 0)
-            & (x_lanes_w_num // stride < W),
+            & (k[None, :] < P * Q * n__pad4)
+            & (x_pad4_h_num % stride == 0)
+            & (x_pad4_h_num >= 0)
+            & (x_pad4_h_num // stride < H)
+            & (x_pad4_w_num % stride == 0)
+            & (x_pad4_w_num >= 0)
+            & (x_pad4_w_num // stride < W),
             other=0.0,
         )
-        dy_lanes = tl.load(
-            dy_lanes_ptr + n * dy_lanes_n + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(n < F) & (k[:, None] < P * Q * n__lanes),
+        dy_pad4 = tl.load(
+            dy_pad4_ptr + n * dy_pad4_n + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
+            mask=(n < F) & (k[:, None] < P * Q * n__pad4),
             other=0.0,
         )
-        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
@@ -1108,7 +1105,7 @@ def conv_transpose2d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, F, RS, S, R, H, W, x_0, x_1, x_2, x_3, dy_n_, dy_n, dy_pq,
     dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1119,13 +1116,13 @@ def conv_transpose2d_backward_dw_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m // S % R
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     s = m % S
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
-    dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), STEP_DY)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
+    dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), VEC_DY)
     # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
     #     (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1178,8 +1175,7 @@ def conv_transpose2d_backward_dw_tiles(
 def choose_conv_transpose2d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
-    gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -1207,10 +1203,10 @@ def choose_conv_transpose2d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1227,7 +1223,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     S = w.shape[3]
     P = dy.shape[2]
     Q = dy.shape[3]
-    f_lanes = 4 * ((F + 3) // 4)
+    f_pad4 = 4 * ((F + 3) // 4)
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -1235,14 +1231,14 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True, stepped=True
     )
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
-    lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
+    pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose2d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R * S, phases=1, depth=F * R * S,
         hop=stride, over=P % stride + Q % stride, patched=patched, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1287,21 +1283,21 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         conv_transpose2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        dy_lanes = lib.padded(dy.permute(0, 2, 3, 1), 4)
-        w_lanes = lib.padded(w.permute(0, 2, 3, 1), 4)
-        w_lanes = lib.reshaped(w_lanes, C, R * S * f_lanes)
+    elif variant == "pad4":
+        dy_pad4 = lib.padded(dy.permute(0, 2, 3, 1), 4)
+        w_pad4 = lib.padded(w.permute(0, 2, 3, 1), 4)
+        w_pad4 = lib.reshaped(w_pad4, C, R * S * f_pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_transpose2d_backward_dx_lanes[grid](
-            dy_lanes, w_lanes, dx, H * N * W, C, H * W, W, H, P, Q, *dy_lanes.stride(),
-            *w_lanes.stride(), *dx.stride(),
-            R=R, S=S, f_lanes=f_lanes, INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2)),
-            stride=stride, pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+        conv_transpose2d_backward_dx_pad4[grid](
+            dy_pad4, w_pad4, dx, H * N * W, C, H * W, W, H, P, Q, *dy_pad4.stride(),
+            *w_pad4.stride(), *dx.stride(),
+            R=R, S=S, f_pad4=f_pad4, INDEX=INDEX,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2)),
+            stride=stride, pad=pad, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1310,8 +1306,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         conv_transpose2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1319,7 +1315,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 def choose_conv_transpose2d_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -1340,10 +1336,10 @@ def choose_conv_transpose2d_backward_dw(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1360,17 +1356,17 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     S = w.shape[3]
     P = dy.shape[2]
     Q = dy.shape[3]
-    n__lanes = 4 * ((N + 3) // 4)
+    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
     variant, config = choose_conv_transpose2d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
-        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -1395,21 +1391,21 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_tiles[grid](
             x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
-            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad, stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(1, 2, 3, 0), 4)
-        dy_lanes = lib.padded(dy.permute(1, 2, 3, 0), 4)
-        dy_lanes = lib.reshaped(dy_lanes, F, P * Q * n__lanes)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(1, 2, 3, 0), 4)
+        dy_pad4 = lib.padded(dy.permute(1, 2, 3, 0), 4)
+        dy_pad4 = lib.reshaped(dy_pad4, F, P * Q * n__pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose2d_backward_dw_lanes[grid](
-            x_lanes, dy_lanes, dw, C * R * S, F, R * S, S, R, H, W, *x_lanes.stride(),
-            *dy_lanes.stride(), *dw.stride(),
-            P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad, stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
+        conv_transpose2d_backward_dw_pad4[grid](
+            x_pad4, dy_pad4, dw, C * R * S, F, R * S, S, R, H, W, *x_pad4.stride(),
+            *dy_pad4.stride(), *dw.stride(),
+            P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
+            stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1417,8 +1413,8 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_tiles[grid](
             x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
-            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad, stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 

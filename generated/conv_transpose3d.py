@@ -249,13 +249,13 @@ def conv_transpose3d_taps(
 
 
 @triton.jit
-def conv_transpose3d_lanes(
-    x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, batches, M, F, K, R, S, o_steps_p_steps_q_steps,
-    p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_0, w_lanes_1, w_lanes_2, w_lanes_3, w_lanes_4,
-    b_n, y_0, y_1, y_2, y_3, y_4,
-    stride: tl.constexpr, pad: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+def conv_transpose3d_pad4(
+    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, batches, M, F, K, R, S, o_steps_p_steps_q_steps,
+    p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_pad4_0, x_pad4_1,
+    x_pad4_2, x_pad4_3, x_pad4_4, w_pad4_0, w_pad4_1, w_pad4_2, w_pad4_3, w_pad4_4, b_n,
+    y_0, y_1, y_2, y_3, y_4,
+    stride: tl.constexpr, pad: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -277,40 +277,40 @@ def conv_transpose3d_lanes(
     q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
-    terms = k__taps * r_taps * s_taps * c_lanes
+    terms = k__taps * r_taps * s_taps * c_pad4
     n_ = m // o_steps_p_steps_q_steps
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     o1 = m // p_steps_q_steps % o_steps
     o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
-    x_lanes_d0 = o1 + o_shift
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_d0 = o1 + o_shift
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     r_taps_or_1 = tl.maximum(r_taps, 1)
     s_taps_or_1 = tl.maximum(s_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
-    x_lanes_h0 = p1 + p_shift
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    x_pad4_h0 = p1 + p_shift
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
     q1 = m % q_steps
     q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
-    x_lanes_w0 = q1 + q_shift
-    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
-    x_lanes_rows = (
-        x_lanes_ptr
-        + tl.cast(n_, tl.int64) * x_lanes_0
-        + tl.cast(x_lanes_d0, tl.int64) * x_lanes_1
-        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
-        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
+    x_pad4_w0 = q1 + q_shift
+    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
+    x_pad4_rows = (
+        x_pad4_ptr
+        + tl.cast(n_, tl.int64) * x_pad4_0
+        + tl.cast(x_pad4_d0, tl.int64) * x_pad4_1
+        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_2
+        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_3
     )
-    w_lanes_0 = tl.multiple_of(tl.cast(w_lanes_0, tl.int64), STEP_W_LANES)
-    w_lanes_1 = tl.multiple_of(tl.cast(w_lanes_1, tl.int64), STEP_W_LANES)
-    w_lanes_2 = tl.multiple_of(tl.cast(w_lanes_2, tl.int64), STEP_W_LANES)
-    w_lanes_3 = tl.multiple_of(tl.cast(w_lanes_3, tl.int64), STEP_W_LANES)
-    w_lanes_rows = (
-        w_lanes_ptr
-        + n * w_lanes_0
-        + tl.cast(k__first, tl.int64) * w_lanes_1
-        + tl.cast(r_first, tl.int64) * w_lanes_2
-        + tl.cast(s_first, tl.int64) * w_lanes_3
+    w_pad4_0 = tl.multiple_of(tl.cast(w_pad4_0, tl.int64), VEC_W_PAD4)
+    w_pad4_1 = tl.multiple_of(tl.cast(w_pad4_1, tl.int64), VEC_W_PAD4)
+    w_pad4_2 = tl.multiple_of(tl.cast(w_pad4_2, tl.int64), VEC_W_PAD4)
+    w_pad4_3 = tl.multiple_of(tl.cast(w_pad4_3, tl.int64), VEC_W_PAD4)
+    w_pad4_rows = (
+        w_pad4_ptr
+        + n * w_pad4_0
+        + tl.cast(k__first, tl.int64) * w_pad4_1
+        + tl.cast(r_first, tl.int64) * w_pad4_2
+        + tl.cast(s_first, tl.int64) * w_pad4_3
     )
     # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
     #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
@@ -318,45 +318,43 @@ def conv_transpose3d_lanes(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k_ = k[None, :] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
-        r = k[None, :] // (s_taps_or_1 * c_lanes) % r_taps_or_1
-        s = k[None, :] // c_lanes % s_taps_or_1
-        c = k[None, :] % c_lanes
-        x_lanes_terms = (
-            tl.cast(-k_, tl.int64) * x_lanes_1
-            + tl.cast(-r, tl.int64) * x_lanes_2
-            + tl.cast(-s, tl.int64) * x_lanes_3
-            + tl.cast(c, tl.int64) * x_lanes_4
+        k_ = k[None, :] // (r_taps_or_1 * s_taps_or_1 * c_pad4)
+        r = k[None, :] // (s_taps_or_1 * c_pad4) % r_taps_or_1
+        s = k[None, :] // c_pad4 % s_taps_or_1
+        c = k[None, :] % c_pad4
+        x_pad4_terms = (
+            tl.cast(-k_, tl.int64) * x_pad4_1
+            + tl.cast(-r, tl.int64) * x_pad4_2
+            + tl.cast(-s, tl.int64) * x_pad4_3
+            + tl.cast(c, tl.int64) * x_pad4_4
         )
-        x_lanes_d = x_lanes_d0 - k_
-        x_lanes_h = x_lanes_h0 - r
-        x_lanes_w = x_lanes_w0 - s
-        x_lanes = tl.load(
-            x_lanes_rows + x_lanes_terms,
+        x_pad4_d = x_pad4_d0 - k_
+        x_pad4_h = x_pad4_h0 - r
+        x_pad4_w = x_pad4_w0 - s
+        x_pad4 = tl.load(
+            x_pad4_rows + x_pad4_terms,
             mask=(m < M)
             & (k[None, :] < terms)
-            & (x_lanes_d >= 0)
-            & (x_lanes_d < D)
-            & (x_lanes_h >= 0)
-            & (x_lanes_h < H)
-            & (x_lanes_w >= 0)
-            & (x_lanes_w < W),
+            & (x_pad4_d >= 0)
+            & (x_pad4_d < D)
+            & (x_pad4_h >= 0)
+            & (x_pad4_h < H)
+            & (x_pad4_w >= 0)
+            & (x_pad4_w < W),
             other=0.0,
         )
-        k_ = k[:, None] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
-        r = k[:, None] // (s_taps_or_1 * c_lanes) % r_taps_or_1
-        s = k[:, None] // c_lanes % s_taps_or_1
-        c = k[:, None] % c_lanes
-        w_lanes_terms = (
-            tl.cast(k_ * stride, tl.int64) * w_lanes_1
-            + tl.cast(r * stride, tl.int64) * w_lanes_2
-            + tl.cast(s * stride, tl.int64) * w_lanes_3
-            + tl.cast(c, tl.int64) * w_lanes_4
+        k_ = k[:, None] // (r_taps_or_1 * s_taps_or_1 * c_pad4)
+        r = k[:, None] // (s_taps_or_1 * c_pad4) % r_taps_or_1
+        s = k[:, None] // c_pad4 % s_taps_or_1
+        c = k[:, None] % c_pad4
+        w_pad4_terms = (
+            tl.cast(k_ * stride, tl.int64) * w_pad4_1
+            + tl.cast(r * stride, tl.int64) * w_pad4_2
+            + tl.cast(s * stride, tl.int64) * w_pad4_3
+            + tl.cast(c, tl.int64) * w_pad4_4
         )
-        w_lanes = tl.load(
-            w_lanes_rows + w_lanes_terms, mask=(n < F) & (k[:, None] < terms), other=0.0
-        )
-        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        w_pad4 = tl.load(w_pad4_rows + w_pad4_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
+        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_o = o0 + o1 * stride
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
@@ -381,7 +379,7 @@ def conv_transpose3d_tiles(
     p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_0, x_1, x_2, x_3, x_4,
     w_0, w_1, w_2, w_3, w_4, b_n, y_0, y_1, y_2, y_3, y_4,
     stride: tl.constexpr, pad: tl.constexpr, C: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    VEC_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -405,21 +403,21 @@ def conv_transpose3d_tiles(
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
     terms = k__taps * r_taps * s_taps * C
     n_ = m // o_steps_p_steps_q_steps
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     o1 = m // p_steps_q_steps % o_steps
     o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
     x_d0 = o1 + o_shift
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     r_taps_or_1 = tl.maximum(r_taps, 1)
     s_taps_or_1 = tl.maximum(s_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
     x_h0 = p1 + p_shift
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     q1 = m % q_steps
     q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
     x_w0 = q1 + q_shift
-    x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), STEP_X)
+    x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), VEC_X)
     x_rows = (
         x_ptr
         + tl.cast(n_, tl.int64) * x_0
@@ -427,10 +425,10 @@ def conv_transpose3d_tiles(
         + tl.cast(x_h0, tl.int64) * x_3
         + tl.cast(x_w0, tl.int64) * x_4
     )
-    w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), STEP_W)
-    w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), STEP_W)
-    w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), STEP_W)
-    w_4 = tl.multiple_of(tl.cast(w_4, tl.int64), STEP_W)
+    w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), VEC_W)
+    w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), VEC_W)
+    w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), VEC_W)
+    w_4 = tl.multiple_of(tl.cast(w_4, tl.int64), VEC_W)
     w_rows = (
         w_ptr
         + n * w_1
@@ -502,8 +500,7 @@ def conv_transpose3d_tiles(
 def choose_conv_transpose3d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
-    gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -531,9 +528,9 @@ def choose_conv_transpose3d(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 6),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -555,21 +552,21 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     o_steps = (O - 1) // stride + 1
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
-    c_lanes = 4 * ((C + 3) // 4)
+    c_pad4 = 4 * ((C + 3) // 4)
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_transpose3d(
         batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=K * R * S,
         phases=stride * stride * stride, apart=stride, row=q_steps, patched=patched,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
-        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -621,21 +618,21 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H, W, O,
             P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(0, 2, 3, 4, 1), 4)
-        w_lanes = lib.padded(w.permute(1, 2, 3, 4, 0), 4)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(0, 2, 3, 4, 1), 4)
+        w_pad4 = lib.padded(w.permute(1, 2, 3, 4, 0), 4)
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose3d_lanes[grid](
-            x_lanes, w_lanes, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K,
+        conv_transpose3d_pad4[grid](
+            x_pad4, w_pad4, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K,
             R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H,
-            W, O, P, Q, *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *y.stride(),
-            stride=stride, pad=pad, c_lanes=c_lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2), w_lanes.stride(3)),
+            W, O, P, Q, *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *y.stride(),
+            stride=stride, pad=pad, c_pad4=c_pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2), w_pad4.stride(3)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -645,9 +642,9 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H, W, O,
             P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -989,15 +986,14 @@ def conv_transpose3d_backward_dx_taps(
 
 
 @triton.jit
-def conv_transpose3d_backward_dx_lanes(
-    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_lanes_0,
-    dy_lanes_1, dy_lanes_2, dy_lanes_3, dy_lanes_4, w_lanes_n, w_lanes_k, dx_0, dx_1, dx_2,
-    dx_3, dx_4,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f_lanes: tl.constexpr,
-    INDEX: tl.constexpr, STEP_DY_LANES: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+def conv_transpose3d_backward_dx_pad4(
+    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_pad4_0, dy_pad4_1,
+    dy_pad4_2, dy_pad4_3, dy_pad4_4, w_pad4_n, w_pad4_k, dx_0, dx_1, dx_2, dx_3, dx_4,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f_pad4: tl.constexpr,
+    INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -1006,60 +1002,60 @@ def conv_transpose3d_backward_dx_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // DHW
-    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
     d = m // HW % D
-    dy_lanes_o0 = d * stride - pad
-    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    dy_pad4_o0 = d * stride - pad
+    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
     h = m // W % H
-    dy_lanes_p0 = h * stride - pad
-    dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
+    dy_pad4_p0 = h * stride - pad
+    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
     w2 = m % W
-    dy_lanes_q0 = w2 * stride - pad
-    dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
-    dy_lanes_rows = (
-        dy_lanes_ptr
-        + tl.cast(n_, tl.int64) * dy_lanes_0
-        + tl.cast(dy_lanes_o0, tl.int64) * dy_lanes_1
-        + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_2
-        + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_3
+    dy_pad4_q0 = w2 * stride - pad
+    dy_pad4_3 = tl.multiple_of(tl.cast(dy_pad4_3, tl.int64), VEC_DY_PAD4)
+    dy_pad4_rows = (
+        dy_pad4_ptr
+        + tl.cast(n_, tl.int64) * dy_pad4_0
+        + tl.cast(dy_pad4_o0, tl.int64) * dy_pad4_1
+        + tl.cast(dy_pad4_p0, tl.int64) * dy_pad4_2
+        + tl.cast(dy_pad4_q0, tl.int64) * dy_pad4_3
     )
-    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
     # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
     #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K * R * S * f_lanes, BLOCK_K):
+    for start in range(0, K * R * S * f_pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k_2 = k[None, :] // (R * S * f_lanes)
-        r2 = k[None, :] // (S * f_lanes) % R
-        s2 = k[None, :] // f_lanes % S
-        f = k[None, :] % f_lanes
-        dy_lanes_terms = (
-            tl.cast(k_2, tl.int64) * dy_lanes_1
-            + tl.cast(r2, tl.int64) * dy_lanes_2
-            + tl.cast(s2, tl.int64) * dy_lanes_3
-            + tl.cast(f, tl.int64) * dy_lanes_4
+        k_2 = k[None, :] // (R * S * f_pad4)
+        r2 = k[None, :] // (S * f_pad4) % R
+        s2 = k[None, :] // f_pad4 % S
+        f = k[None, :] % f_pad4
+        dy_pad4_terms = (
+            tl.cast(k_2, tl.int64) * dy_pad4_1
+            + tl.cast(r2, tl.int64) * dy_pad4_2
+            + tl.cast(s2, tl.int64) * dy_pad4_3
+            + tl.cast(f, tl.int64) * dy_pad4_4
         )
-        dy_lanes_o = dy_lanes_o0 + k_2
-        dy_lanes_p = dy_lanes_p0 + r2
-        dy_lanes_q = dy_lanes_q0 + s2
-        dy_lanes = tl.load(
-            dy_lanes_rows + dy_lanes_terms,
+        dy_pad4_o = dy_pad4_o0 + k_2
+        dy_pad4_p = dy_pad4_p0 + r2
+        dy_pad4_q = dy_pad4_q0 + s2
+        dy_pad4 = tl.load(
+            dy_pad4_rows + dy_pad4_terms,
             mask=(m < M)
-            & (k[None, :] < K * R * S * f_lanes)
-            & (dy_lanes_o >= 0)
-            & (dy_lanes_o < O)
-            & (dy_lanes_p >= 0)
-            & (dy_lanes_p < P)
-            & (dy_lanes_q >= 0)
-            & (dy_lanes_q < Q),
+            & (k[None, :] < K * R * S * f_pad4)
+            & (dy_pad4_o >= 0)
+            & (dy_pad4_o < O)
+            & (dy_pad4_p >= 0)
+            & (dy_pad4_p < P)
+            & (dy_pad4_q >= 0)
+            & (dy_pad4_q < Q),
             other=0.0,
         )
-        w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n < C) & (k[:, None] < K * R * S * f_lanes),
+        w_pad4 = tl.load(
+            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
+            mask=(n < C) & (k[:, None] < K * R * S * f_pad4),
             other=0.0,
         )
-        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n_, tl.int64) * dx_0
@@ -1081,7 +1077,7 @@ def conv_transpose3d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2, dy_3, dy_4,
     w_n, w_f, w_k_2r2s2, dx_0, dx_1, dx_2, dx_3, dx_4,
     F: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    STEP_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
+    VEC_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1092,16 +1088,16 @@ def conv_transpose3d_backward_dx_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // DHW
-    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
     d = m // HW % D
     dy_o0 = d * stride - pad
-    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     h = m // W % H
     dy_p0 = h * stride - pad
-    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
+    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), VEC_DY)
     w2 = m % W
     dy_q0 = w2 * stride - pad
-    dy_4 = tl.multiple_of(tl.cast(dy_4, tl.int64), STEP_DY)
+    dy_4 = tl.multiple_of(tl.cast(dy_4, tl.int64), VEC_DY)
     dy_rows = (
         dy_ptr
         + tl.cast(n_, tl.int64) * dy_0
@@ -1109,8 +1105,8 @@ def conv_transpose3d_backward_dx_tiles(
         + tl.cast(dy_p0, tl.int64) * dy_3
         + tl.cast(dy_q0, tl.int64) * dy_4
     )
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
-    w_k_2r2s2 = tl.multiple_of(tl.cast(w_k_2r2s2, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_k_2r2s2 = tl.multiple_of(tl.cast(w_k_2r2s2, tl.int64), VEC_W)
     # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
     #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1245,15 +1241,14 @@ def conv_transpose3d_backward_dw_taps(
 
 
 @triton.jit
-def conv_transpose3d_backward_dw_lanes(
-    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_lanes_0,
-    x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2,
-    dw_3, dw_4,
-    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr,
-    INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+def conv_transpose3d_backward_dw_pad4(
+    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_pad4_0, x_pad4_1,
+    x_pad4_2, x_pad4_3, x_pad4_4, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3, dw_4,
+    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr,
+    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -1262,53 +1257,53 @@ def conv_transpose3d_backward_dw_lanes(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
-    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
     k_ = m // RS % K
-    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
     r = m // S % R
-    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
     s = m % S
-    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
-    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
+    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
     # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
     #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
     #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, O * P * Q * n__lanes, BLOCK_K):
+    for start in range(0, O * P * Q * n__pad4, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        o = k[None, :] // (P * Q * n__lanes)
-        x_lanes_d_num = o + pad - k_
-        p = k[None, :] // (Q * n__lanes) % P
-        x_lanes_h_num = p + pad - r
-        q = k[None, :] // n__lanes % Q
-        x_lanes_w_num = q + pad - s
-        n_ = k[None, :] % n__lanes
-        x_lanes = tl.load(
-            x_lanes_ptr
-            + tl.cast(c, tl.int64) * x_lanes_0
-            + tl.cast(x_lanes_d_num // stride, tl.int64) * x_lanes_1
-            + tl.cast(x_lanes_h_num // stride, tl.int64) * x_lanes_2
-            + tl.cast(x_lanes_w_num // stride, tl.int64) * x_lanes_3
-            + tl.cast(n_, tl.int64) * x_lanes_4,
+        o = k[None, :] // (P * Q * n__pad4)
+        x_pad4_d_num = o + pad - k_
+        p = k[None, :] // (Q * n__pad4) % P
+        x_pad4_h_num = p + pad - r
+        q = k[None, :] // n__pad4 % Q
+        x_pad4_w_num = q + pad - s
+        n_ = k[None, :] % n__pad4
+        x_pad4 = tl.load(
+            x_pad4_ptr
+            + tl.cast(c, tl.int64) * x_pad4_0
+            + tl.cast(x_pad4_d_num // stride, tl.int64) * x_pad4_1
+            + tl.cast(x_pad4_h_num // stride, tl.int64) * x_pad4_2
+            + tl.cast(x_pad4_w_num // stride, tl.int64) * x_pad4_3
+            + tl.cast(n_, tl.int64) * x_pad4_4,
             mask=(m < M)
-            & (k[None, :] < O * P * Q * n__lanes)
-            & (x_lanes_d_num % stride == 0)
-            & (x_lanes_d_num >= 0)
-            & (x_lanes_d_num // stride < D)
-            & (x_lanes_h_num % stride == 0)
-            & (x_lanes_h_num >= 0)
-            & (x_lanes_h_num // stride < H)
-            & (x_lanes_w_num % stride == 0)
-            & (x_lanes_w_num >= 0)
-            & (x_lanes_w_num // stride < W),
+            & (k[None, :] < O * P * Q * n__pad4)
+            & (x_pad4_d_num % stride == 0)
+            & (x_pad4_d_num >= 0)
+            & (x_pad4_d_num // stride < D)
+            & (x_pad4_h_num % stride == 0)
+            & (x_pad4_h_num >= 0)
+            & (x_pad4_h_num // stride < H)
+            & (x_pad4_w_num % stride == 0)
+            & (x_pad4_w_num >= 0)
+            & (x_pad4_w_num // stride < W),
             other=0.0,
         )
-        dy_lanes = tl.load(
-            dy_lanes_ptr + n * dy_lanes_n + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(n < F) & (k[:, None] < O * P * Q * n__lanes),
+        dy_pad4 = tl.load(
+            dy_pad4_ptr + n * dy_pad4_n + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
+            mask=(n < F) & (k[:, None] < O * P * Q * n__pad4),
             other=0.0,
         )
-        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
@@ -1330,7 +1325,7 @@ def conv_transpose3d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n_,
     dy_n, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
     N: tl.constexpr, O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
-    STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1341,15 +1336,15 @@ def conv_transpose3d_backward_dw_tiles(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     k_ = m // RS % K
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     r = m // S % R
-    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     s = m % S
-    x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), STEP_X)
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
-    dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
+    x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), VEC_X)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
+    dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), VEC_DY)
     # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
     #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
     #     0.0))
@@ -1410,12 +1405,12 @@ def conv_transpose3d_backward_dw_tiles(
 @triton.jit
 def conv_transpose3d_backward_db_rows(
     dy_ptr, db_ptr, F, cols, OPQ, dy_n_, dy_row, dy_opq, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < F) & (col < cols)
@@ -1432,12 +1427,12 @@ def conv_transpose3d_backward_db_rows(
 @triton.jit
 def conv_transpose3d_backward_db_loop(
     dy_ptr, db_ptr, F, N, cols, dy_n_, dy_row, dy_opq, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
@@ -1458,13 +1453,13 @@ def conv_transpose3d_backward_db_loop(
 @triton.jit
 def conv_transpose3d_backward_db_part(
     dy_ptr, db_sum_part_ptr, F, N, cols, dy_n_, dy_row, dy_opq, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1504,8 +1499,7 @@ def conv_transpose3d_backward_db_finish(
 def choose_conv_transpose3d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
-    gpu: lib.Gpu,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -1533,10 +1527,10 @@ def choose_conv_transpose3d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 3),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1555,7 +1549,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    f_lanes = 4 * ((F + 3) // 4)
+    f_pad4 = 4 * ((F + 3) // 4)
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
@@ -1563,14 +1557,14 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True
     )
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
-    lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
+    pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=K * R * S, phases=1, depth=F * K * R * S,
         hop=stride, over=O % stride + P % stride + Q % stride, patched=patched,
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
-        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -1628,21 +1622,21 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
             *w.stride(), *dx.stride(),
             F=F, K=K, R=R, S=S, INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride, pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
+            stride=stride, pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        dy_lanes = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)
-        w_lanes = lib.padded(w.permute(0, 2, 3, 4, 1), 4)
-        w_lanes = lib.reshaped(w_lanes, C, K * R * S * f_lanes)
+    elif variant == "pad4":
+        dy_pad4 = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)
+        w_pad4 = lib.padded(w.permute(0, 2, 3, 4, 1), 4)
+        w_pad4 = lib.reshaped(w_pad4, C, K * R * S * f_pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_transpose3d_backward_dx_lanes[grid](
-            dy_lanes, w_lanes, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q,
-            *dy_lanes.stride(), *w_lanes.stride(), *dx.stride(),
-            K=K, R=R, S=S, f_lanes=f_lanes, INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)),
-            stride=stride, pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+        conv_transpose3d_backward_dx_pad4[grid](
+            dy_pad4, w_pad4, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q,
+            *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
+            K=K, R=R, S=S, f_pad4=f_pad4, INDEX=INDEX,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
+            stride=stride, pad=pad, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1652,8 +1646,8 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
             *w.stride(), *dx.stride(),
             F=F, K=K, R=R, S=S, INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride, pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
+            stride=stride, pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1661,7 +1655,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 def choose_conv_transpose3d_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -1682,10 +1676,10 @@ def choose_conv_transpose3d_backward_dw(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
-        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 3),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1704,17 +1698,17 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    n__lanes = 4 * ((N + 3) // 4)
+    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
-    lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
+    pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
     variant, config = choose_conv_transpose3d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
-        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -1741,21 +1735,21 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
             *dy.stride(), *dw.stride(),
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "lanes":
-        x_lanes = lib.padded(x.permute(1, 2, 3, 4, 0), 4)
-        dy_lanes = lib.padded(dy.permute(1, 2, 3, 4, 0), 4)
-        dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n__lanes)
+    elif variant == "pad4":
+        x_pad4 = lib.padded(x.permute(1, 2, 3, 4, 0), 4)
+        dy_pad4 = lib.padded(dy.permute(1, 2, 3, 4, 0), 4)
+        dy_pad4 = lib.reshaped(dy_pad4, F, O * P * Q * n__pad4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose3d_backward_dw_lanes[grid](
-            x_lanes, dy_lanes, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
-            *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
-            O=O, P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
-            pad=pad, stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
+        conv_transpose3d_backward_dw_pad4[grid](
+            x_pad4, dy_pad4, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
+            *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
+            O=O, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
+            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
+            pad=pad, stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1765,37 +1759,37 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
             *dy.stride(), *dw.stride(),
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
+            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -1812,8 +1806,8 @@ def choose_conv_transpose3d_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -1828,7 +1822,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv_transpose3d_backward_db(
         rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
-        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -1839,7 +1833,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
         grid = (PARTS, lib.cdiv(F, ROWS))
         conv_transpose3d_backward_db_part[grid](
             dy, db_sum_part, F, N, O * P * Q, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
@@ -1847,18 +1841,18 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
             db_sum_part, db, F, db.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_loop[grid](
             dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -23,12 +23,12 @@ from tritongen import lib, runtime
 @triton.jit
 def cross_entropy_rows(
     x_ptr, target_ptr, loss_ptr, N, V, x_0, x_1, target_row, loss_row,
-    COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, x_1 = N // WIDE * WIDE, x_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < V)
@@ -52,12 +52,12 @@ def cross_entropy_rows(
 @triton.jit
 def cross_entropy_loop(
     x_ptr, target_ptr, loss_ptr, N, V, x_0, target_row, x_1, loss_row,
-    COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, x_1 = N // WIDE * WIDE, x_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     x = tl.load(
@@ -86,12 +86,12 @@ def cross_entropy_loop(
 @triton.jit
 def cross_entropy_part(
     x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, N, V, x_0, target_row, x_1, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, x_1 = N // WIDE * WIDE, x_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
@@ -118,12 +118,12 @@ def cross_entropy_part(
 def cross_entropy_finish(
     x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, loss_ptr, N, V, x_0, target_row, x_1,
     loss_row,
-    COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, MERGE: tl.constexpr,
+    COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N = N // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
@@ -151,30 +151,30 @@ def cross_entropy_finish(
 
 
 def choose_cross_entropy(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 256 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 256 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
     ):
         return "rows", dict(
@@ -184,8 +184,8 @@ def choose_cross_entropy(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * gpu.sms else 2048),
-        ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
+        BLOCK=(BLOCK := 256 if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
+        ROWS=32 if strided else 1, num_warps=8 if strided else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, V = x.shape
     variant, config = choose_cross_entropy(
-        rows=N, cols=V, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -206,29 +206,29 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         cross_entropy_part[grid](
             x, target, m_part, lse_sum_part, N, V, x.stride(0), target.stride(0), x.stride(1),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         cross_entropy_finish[grid](
             x, target, m_part, lse_sum_part, loss, N, V, x.stride(0), target.stride(0), x.stride(1),
             loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, ignore=ignore, VEC=math.gcd(16, N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         cross_entropy_rows[grid](
             x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N, x.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, ignore=ignore, VEC=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N, x.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, ignore=ignore, VEC=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -322,13 +322,13 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
 def cross_entropy_backward_rows(
     x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_row, x_col, target_row, dloss_row, dx_row,
     dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    V, x_row = V // VEC * VEC, x_row // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < V)
@@ -352,13 +352,13 @@ def cross_entropy_backward_rows(
 def cross_entropy_backward_loop(
     target_ptr, dloss_ptr, x_ptr, dx_ptr, N, V, target_row, dloss_row, x_row, x_col, dx_row,
     dx_col,
-    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    V, x_row = V // VEC * VEC, x_row // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
@@ -393,22 +393,22 @@ def cross_entropy_backward_loop(
 
 
 @triton.jit
-def cross_entropy_backward_relay(
-    turns_ptr, target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, dx_ptr, N, V,
+def cross_entropy_backward_two_pass(
+    tickets_ptr, target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, dx_ptr, N, V,
     target_row, dloss_row, x_row, x_col, dx_row, dx_col,
-    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: m, lse_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    """Program `ticket`: m, lse_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    V, x_row = V // VEC * VEC, x_row // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     blocks = tl.cdiv(V, BLOCK)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(N, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(N, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -431,18 +431,18 @@ def cross_entropy_backward_relay(
         tl.store(m_part_ptr + row * blocks + part, m, mask=row < N)
         tl.store(lse_sum_part_ptr + row * blocks + part, lse_sum, mask=row < N)
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < V)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         target = tl.load(target_ptr + row * target_row, mask=row < N)
         dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
@@ -471,12 +471,12 @@ def cross_entropy_backward_relay(
 def cross_entropy_backward_part(
     target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, N, V, target_row, dloss_row,
     x_row, x_col, CHUNK,
-    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    V, x_row = V // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
@@ -501,17 +501,17 @@ def cross_entropy_backward_part(
 def cross_entropy_backward_finish(
     target_ptr, dloss_ptr, m_part_ptr, lse_sum_part_ptr, x_ptr, dx_ptr, N, V, target_row,
     dloss_row, x_row, x_col, dx_row, dx_col, CHUNK,
-    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    V, x_row = V // VEC * VEC, x_row // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
@@ -538,44 +538,44 @@ def cross_entropy_backward_finish(
 
 
 def choose_cross_entropy_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
-        not across
-        and gpu.relays
+        not strided
+        and gpu.forward_progress
         and itemsize <= 2
         and 65536 < cols <= 2**22
         and rows * cols > 2**25
     ):
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 4),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         return "rows", dict(
@@ -586,12 +586,12 @@ def choose_cross_entropy_backward(
     # any width
     BLOCK = (
         256
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=32 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=32 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -599,23 +599,23 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, V = x.shape
     variant, config = choose_cross_entropy_backward(
-        rows=N, cols=V, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
         itemsize=dx.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dloss.dtype) else tl.float32
-    if variant == "relay":
+    if variant == "two_pass":
         m_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(V, BLOCK) + config["AHEAD"],)
-        cross_entropy_backward_relay[grid](
-            turns, target, dloss, x, m_part, lse_sum_part, dx, N, V, target.stride(0),
+        tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(V, BLOCK) + config["LAG"],)
+        cross_entropy_backward_two_pass[grid](
+            tickets, target, dloss, x, m_part, lse_sum_part, dx, N, V, target.stride(0),
             dloss.stride(0), *x.stride(), *dx.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -626,22 +626,22 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             target, dloss, x, m_part, lse_sum_part, N, V, target.stride(0), dloss.stride(0),
             *x.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, V, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         cross_entropy_backward_finish[grid](
             target, dloss, m_part, lse_sum_part, x, dx, N, V, target.stride(0), dloss.stride(0),
             *x.stride(), *dx.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         cross_entropy_backward_rows[grid](
             x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
             *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, ignore=ignore,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
@@ -649,7 +649,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
             *dx.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

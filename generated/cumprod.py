@@ -20,13 +20,13 @@ from tritongen import lib, runtime
 @triton.jit
 def cumprod_scan(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
@@ -42,12 +42,12 @@ def cumprod_scan(
 @triton.jit
 def cumprod_part(
     x_ptr, y_prod_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of y_prod."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[..., d] = prod[k <= d](x[..., k])
@@ -67,13 +67,13 @@ def cumprod_part(
 @triton.jit
 def cumprod_finish(
     y_prod_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -92,25 +92,25 @@ def cumprod_finish(
 
 
 def choose_cumprod(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
-        256 if across else 16384 if rows >= 16 else 4096
+    if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
+        256 if strided else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
-        BLOCK = 32 if across else 4096
+        ROWS = max(1, min(32, lib.pow2(rows))) if strided else 1
+        BLOCK = 32 if strided else 4096
         PARTS = lib.spread(
-            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if strided else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            STAGES=1, num_warps=1 if across else 8,
+            STAGES=1, num_warps=1 if strided else 8,
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
-    if across:
-        return "across", dict(
+    if strided:
+        return "strided", dict(
             ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
             BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
             num_warps=1 if itemsize <= 2 else 2,
@@ -133,7 +133,7 @@ def launch_cumprod(x, y) -> None:
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
     variant, config = choose_cumprod(
-        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
         gpu=lib.gpu(x.device),
     )  # fmt: skip
@@ -146,18 +146,18 @@ def launch_cumprod(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         cumprod_part[grid](
             x, y_prod_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         cumprod_finish[grid](
             y_prod_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         cumprod_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -222,13 +222,13 @@ def cumprod(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def cumprod_backward_dx_prod_scan(
     x_ptr, dx_prod_ptr, rows, D, x_b, x_col, dx_prod_row, dx_prod_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
-    dx_prod_row = dx_prod_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_b = D // VEC * VEC, x_b // VEC * VEC
+    dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
     b = row // D
@@ -247,12 +247,12 @@ def cumprod_backward_dx_prod_scan(
 @triton.jit
 def cumprod_backward_dx_prod_part(
     x_ptr, dx_prod_part_ptr, rows, D, x_b, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of dx_prod."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_b = D // VEC * VEC, x_b // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
@@ -276,13 +276,13 @@ def cumprod_backward_dx_prod_part(
 def cumprod_backward_dx_prod_finish(
     dx_prod_part_ptr, x_ptr, dx_prod_ptr, rows, D, x_b, x_col, dx_prod_row, dx_prod_col,
     CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
-    dx_prod_row = dx_prod_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_b = D // VEC * VEC, x_b // VEC * VEC
+    dx_prod_row = dx_prod_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -306,12 +306,12 @@ def cumprod_backward_dx_prod_finish(
 @triton.jit
 def cumprod_backward_dx_rows(
     dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col, dx_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_b = D // WIDE * WIDE, dy_b // WIDE * WIDE
-    dx_prod_row = dx_prod_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
+    dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -328,12 +328,12 @@ def cumprod_backward_dx_rows(
 @triton.jit
 def cumprod_backward_dx_loop(
     dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col, dx_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_b = D // WIDE * WIDE, dy_b // WIDE * WIDE
-    dx_prod_row = dx_prod_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
+    dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     b = row // D
     k = row % D
@@ -354,13 +354,13 @@ def cumprod_backward_dx_loop(
 def cumprod_backward_dx_part(
     dy_ptr, dx_prod_ptr, dx_sum_part_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col,
     CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dx_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_b = D // WIDE * WIDE, dy_b // WIDE * WIDE
-    dx_prod_row = dx_prod_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
+    dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -398,25 +398,25 @@ def cumprod_backward_dx_finish(
 
 
 def choose_cumprod_backward_dx_prod(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
-        256 if across else 16384 if rows >= 16 else 4096
+    if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
+        256 if strided else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
-        BLOCK = 32 if across else 4096
+        ROWS = max(1, min(32, lib.pow2(rows))) if strided else 1
+        BLOCK = 32 if strided else 4096
         PARTS = lib.spread(
-            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if strided else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            STAGES=1, num_warps=1 if across else 8,
+            STAGES=1, num_warps=1 if strided else 8,
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
-    if across:
-        return "across", dict(
+    if strided:
+        return "strided", dict(
             ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
             BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
             num_warps=1 if itemsize <= 2 else 2,
@@ -440,7 +440,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     dx_prod = dx_prod.view(batch * D, D)
     rows = batch * D
     variant, config = choose_cumprod_backward_dx_prod(
-        rows=rows, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=rows, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
         itemsize=dx_prod.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
@@ -453,47 +453,47 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         cumprod_backward_dx_prod_part[grid](
             x, dx_prod_part, batch * D, D, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         cumprod_backward_dx_prod_finish[grid](
             dx_prod_part, x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_prod_scan[grid](
             x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_cumprod_backward_dx(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -508,7 +508,8 @@ def choose_cumprod_backward_dx(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -521,7 +522,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     dx = dx.view(batch * D)
     rows = batch * D
     variant, config = choose_cumprod_backward_dx(
-        rows=rows, cols=D, across=0 < dy.stride(0) < dy.stride(1),
+        rows=rows, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
         gpu=lib.gpu(dx_prod.device),
     )  # fmt: skip
@@ -534,7 +535,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         cumprod_backward_dx_part[grid](
             dy, dx_prod, dx_sum_part, batch * D, D, *dy.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -542,18 +543,18 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
             dx_sum_part, dx, batch * D, dx.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_rows[grid](
             dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_loop[grid](
             dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -79,9 +79,9 @@ def depthwise_conv2d_channels(
 def depthwise_conv2d_runs(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, b_0,
     y_0, y_1, y_2, y_3,
-    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, R: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, S: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
+    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, R: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, S: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
@@ -89,19 +89,19 @@ def depthwise_conv2d_runs(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * stride
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * stride + S - pad - 1) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * stride + S - pad - 1) // RUN
     start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
-    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
-    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     x_h0 = step * stride - pad
@@ -122,7 +122,7 @@ def depthwise_conv2d_runs(
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
             for s in tl.static_range(S):
-                x = lib.taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
                 w = tl.load(
                     w_ptr + c * w_0 + tl.cast(r, tl.int64) * w_1 + tl.cast(s, tl.int64) * w_2,
                     mask=row < rows,
@@ -197,15 +197,15 @@ def depthwise_conv2d_window(
 def depthwise_conv2d_box(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, Q, R, S, CP, P, C, H, W, x_0, x_1, x_2, x_3, w_0, w_1,
     w_2, b_0, y_0, y_1, y_2, y_3,
-    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Q, x_0 = Q // WIDE * WIDE, x_0 // WIDE * WIDE
-    x_1, x_2 = x_1 // WIDE * WIDE, x_2 // WIDE * WIDE
-    y_0, y_1 = y_0 // WIDE * WIDE, y_1 // WIDE * WIDE
-    y_2 = y_2 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
+    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
+    y_2 = y_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -263,8 +263,8 @@ def choose_depthwise_conv2d(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -309,9 +309,9 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_runs[grid](
             x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
+            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
             R=R, stride=stride, pad=pad, S=S,
-            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
@@ -326,7 +326,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             x, w, b, y, C * N * P, Q, R, S, C * P, P, C, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, stride=stride, pad=pad,
-            WIDE=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -596,15 +596,15 @@ def depthwise_conv2d_backward_dx_window(
 def depthwise_conv2d_backward_dx_box(
     dy_ptr, w_ptr, dx_ptr, rows, W, R, S, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, w_0, w_1,
     w_2, dx_0, dx_1, dx_2, dx_3,
-    COMPUTE: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    W, dy_0 = W // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dy_1, dy_2 = dy_1 // WIDE * WIDE, dy_2 // WIDE * WIDE
-    dx_0, dx_1 = dx_0 // WIDE * WIDE, dx_1 // WIDE * WIDE
-    dx_2 = dx_2 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
+    dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
+    dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
+    dx_2 = dx_2 // VEC * VEC
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -646,14 +646,14 @@ def depthwise_conv2d_backward_dx_box(
 def depthwise_conv2d_backward_dw_box(
     dy_ptr, x_ptr, dw_ptr, rows, S, N, P, Q, R, H, W, dy_0, dy_1, dy_2, dy_3, x_0, x_1, x_2,
     x_3, dw_0, dw_1, dw_2,
-    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    S, x_0 = S // WIDE * WIDE, x_0 // WIDE * WIDE
-    x_1, x_2 = x_1 // WIDE * WIDE, x_2 // WIDE * WIDE
-    dw_0, dw_1 = dw_0 // WIDE * WIDE, dw_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    S, x_0 = S // VEC * VEC, x_0 // VEC * VEC
+    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    dw_0, dw_1 = dw_0 // VEC * VEC, dw_1 // VEC * VEC
     tiles = tl.cdiv(S, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -688,12 +688,12 @@ def depthwise_conv2d_backward_dw_box(
 @triton.jit
 def depthwise_conv2d_backward_db_rows(
     dy_ptr, db_ptr, C, cols, PQ, dy_n, dy_row, dy_pq, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -708,12 +708,12 @@ def depthwise_conv2d_backward_db_rows(
 @triton.jit
 def depthwise_conv2d_backward_db_loop(
     dy_ptr, db_ptr, C, N, cols, dy_n, dy_row, dy_pq, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     # db[c] = sum[n, p, q](dy[n, c, p, q])
@@ -734,13 +734,13 @@ def depthwise_conv2d_backward_db_loop(
 @triton.jit
 def depthwise_conv2d_backward_db_part(
     dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_row, dy_pq, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -838,7 +838,7 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, C * H * N, W, R, S, C * H, H, C, P, Q, *dy.stride(), *w.stride(),
             *dx.stride(),
             COMPUTE=COMPUTE, pad=pad, stride=stride,
-            WIDE=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+            VEC=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -865,36 +865,36 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     depthwise_conv2d_backward_dw_box[grid](
         dy, x, dw, C * R, S, N, P, Q, R, H, W, *dy.stride(), *x.stride(), *dw.stride(),
         COMPUTE=COMPUTE, stride=stride, pad=pad,
-        WIDE=math.gcd(16, S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
+        VEC=math.gcd(16, S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 
 def choose_depthwise_conv2d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -911,8 +911,8 @@ def choose_depthwise_conv2d_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -926,7 +926,7 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_depthwise_conv2d_backward_db(
         rows=C, cols=N * P * Q, col_run=P * Q, col_runs=N,
-        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -937,7 +937,7 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
         grid = (PARTS, lib.cdiv(C, ROWS))
         depthwise_conv2d_backward_db_part[grid](
             dy, db_sum_part, C, N, P * Q, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
@@ -945,18 +945,18 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
             db_sum_part, db, C, db.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_rows[grid](
             dy, db, C, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_loop[grid](
             dy, db, C, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

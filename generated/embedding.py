@@ -23,12 +23,12 @@ from tritongen import lib, runtime
 @triton.jit
 def embedding_tile(
     table_ptr, idx_ptr, y_ptr, N, D, V, idx_0, table_0, table_1, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, table_0 = D // WIDE * WIDE, table_0 // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, table_0 = D // VEC * VEC, table_0 // VEC * VEC
+    y_row = y_row // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -60,7 +60,7 @@ def launch_embedding(table, idx, y) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     embedding_tile[grid](
         table, idx, y, N, D, V, idx.stride(0), *table.stride(), *y.stride(),
-        COMPUTE=COMPUTE, WIDE=math.gcd(16, D, table.stride(0), y.stride(0)),
+        COMPUTE=COMPUTE, VEC=math.gcd(16, D, table.stride(0), y.stride(0)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 
@@ -145,12 +145,12 @@ def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def embedding_backward_box(
     dy_ptr, idx_ptr, dtable_ptr, V, D, N, dy_0, dy_1, idx_0, dtable_0, dtable_1,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dtable_0 = dtable_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    dtable_0 = dtable_0 // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -167,12 +167,12 @@ def embedding_backward_box(
 @triton.jit
 def embedding_backward_scatter(
     idx_ptr, dy_ptr, dtable_sum_ptr, N, D, V, idx_0, dy_0, dy_1, dtable_sum_0, dtable_sum_1,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dtable_sum_0 = dtable_sum_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    dtable_sum_0 = dtable_sum_0 // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -191,12 +191,12 @@ def embedding_backward_scatter(
 @triton.jit
 def embedding_backward_epilogue(
     dtable_sum_ptr, dtable_ptr, V, D, dtable_sum_0, dtable_sum_1, dtable_0, dtable_1,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dtable_sum_0 = D // WIDE * WIDE, dtable_sum_0 // WIDE * WIDE
-    dtable_0 = dtable_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dtable_sum_0 = D // VEC * VEC, dtable_sum_0 // VEC * VEC
+    dtable_0 = dtable_0 // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -209,14 +209,14 @@ def embedding_backward_epilogue(
 def embedding_backward_deal(
     idx_ptr, dy_ptr, dtable_sum_copies_ptr, N, D, COPIES, V, idx_0, dy_0, dy_1,
     dtable_sum_copies_0, dtable_sum_copies_1, dtable_sum_copies_2,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_copies_0, dtable_sum_copies_1 = (
-        dtable_sum_copies_0 // WIDE * WIDE,
-        dtable_sum_copies_1 // WIDE * WIDE,
+        dtable_sum_copies_0 // VEC * VEC,
+        dtable_sum_copies_1 // VEC * VEC,
     )
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -241,12 +241,12 @@ def embedding_backward_deal(
 def embedding_backward_merge(
     dtable_sum_copies_ptr, dtable_ptr, rows, COPIES, D, dtable_sum_copies_0,
     dtable_sum_copies_1, dtable_sum_copies_2, dtable_0, dtable_1,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dtable_sum_copies_0 = rows // WIDE * WIDE, dtable_sum_copies_0 // WIDE * WIDE
-    dtable_sum_copies_1, dtable_0 = dtable_sum_copies_1 // WIDE * WIDE, dtable_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    rows, dtable_sum_copies_0 = rows // VEC * VEC, dtable_sum_copies_0 // VEC * VEC
+    dtable_sum_copies_1, dtable_0 = dtable_sum_copies_1 // VEC * VEC, dtable_0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < COPIES)
@@ -315,14 +315,14 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
             idx, dy, dtable_sum_copies, N, D, COPIES, V, idx.stride(0), *dy.stride(),
             dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable_sum_copies.stride(2),
             COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
+            VEC=math.gcd(16, D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         embedding_backward_merge[grid](
             dtable_sum_copies, dtable, D * V, COPIES, D, dtable_sum_copies.stride(0),
             dtable_sum_copies.stride(1), dtable_sum_copies.stride(2), *dtable.stride(),
-            WIDE=math.gcd(16, D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
+            VEC=math.gcd(16, D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
             enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
             num_warps=4,
         )  # fmt: skip
@@ -331,7 +331,7 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "scatter":
@@ -339,20 +339,20 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_epilogue[grid](
             dtable_sum, dtable, V, D, *dtable_sum.stride(), *dtable.stride(),
-            WIDE=math.gcd(16, D, dtable_sum.stride(0), dtable.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, dtable_sum.stride(0), dtable.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_box[grid](
             dy, idx, dtable, V, D, N, *dy.stride(), idx.stride(0), *dtable.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dtable.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -20,13 +20,13 @@ from tritongen import lib, runtime
 @triton.jit
 def exclusive_cumsum_scan(
     x_ptr, y_ptr, rows, D, x_0, x_1, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
@@ -44,12 +44,12 @@ def exclusive_cumsum_scan(
 @triton.jit
 def exclusive_cumsum_part(
     x_ptr, y_sum_part_ptr, rows, D, x_0, x_1, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of y_sum."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[..., d] = sum[k < d](x[..., k])
@@ -67,13 +67,13 @@ def exclusive_cumsum_part(
 @triton.jit
 def exclusive_cumsum_finish(
     y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_0, x_1, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    y_row = y_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -94,25 +94,25 @@ def exclusive_cumsum_finish(
 
 
 def choose_exclusive_cumsum(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
-        256 if across else 16384 if rows >= 16 else 4096
+    if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
+        256 if strided else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
-        BLOCK = 32 if across else 4096
+        ROWS = max(1, min(32, lib.pow2(rows))) if strided else 1
+        BLOCK = 32 if strided else 4096
         PARTS = lib.spread(
-            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if strided else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            STAGES=1, num_warps=1 if across else 8,
+            STAGES=1, num_warps=1 if strided else 8,
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
-    if across:
-        return "across", dict(
+    if strided:
+        return "strided", dict(
             ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
             BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
             num_warps=1 if itemsize <= 2 else 2,
@@ -135,7 +135,7 @@ def launch_exclusive_cumsum(x, y) -> None:
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
     variant, config = choose_exclusive_cumsum(
-        rows=batch, cols=D, across=0 < y.stride(0) < y.stride(1),
+        rows=batch, cols=D, strided=0 < y.stride(0) < y.stride(1),
         aligned=math.gcd(D, y.stride(0)) * y.element_size() % 8 == 0, itemsize=y.element_size(),
         gpu=lib.gpu(x.device),
     )  # fmt: skip
@@ -148,18 +148,18 @@ def launch_exclusive_cumsum(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         exclusive_cumsum_part[grid](
             x, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         exclusive_cumsum_finish[grid](
             y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         exclusive_cumsum_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -227,21 +227,21 @@ def exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def exclusive_cumsum_backward_scan(
     dy_ptr, dx_ptr, rows, D, dy_0, dy_1, dx_row, dx_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
-    turned = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
+    backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        col = last - start + turned
+        col = last - start + backwards
         inside = (row < rows) & (col < D)
         taken = inside & (col >= -1) & (col < D - 1)
         dy_d = col + 1
@@ -256,12 +256,12 @@ def exclusive_cumsum_backward_scan(
 @triton.jit
 def exclusive_cumsum_backward_part(
     dy_ptr, dx_sum_part_ptr, rows, D, dy_0, dy_1, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of dx_sum."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
@@ -279,26 +279,26 @@ def exclusive_cumsum_backward_part(
 @triton.jit
 def exclusive_cumsum_backward_finish(
     dx_sum_part_ptr, dy_ptr, dx_ptr, rows, D, dy_0, dy_1, dx_row, dx_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     last = (part + 1) * CHUNK - BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
-    turned = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
+    backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     dx_sum_parts = tl.load(
         dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
     )
     carry = tl.sum(dx_sum_parts, 1, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        col = last - start + turned
+        col = last - start + backwards
         inside = (row < rows) & (col < D)
         taken = inside & (col >= -1) & (col < D - 1)
         dy_d = col + 1
@@ -311,25 +311,25 @@ def exclusive_cumsum_backward_finish(
 
 
 def choose_exclusive_cumsum_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
-        256 if across else 16384 if rows >= 16 else 4096
+    if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
+        256 if strided else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
-        BLOCK = 32 if across else 4096
+        ROWS = max(1, min(32, lib.pow2(rows))) if strided else 1
+        BLOCK = 32 if strided else 4096
         PARTS = lib.spread(
-            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if strided else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            STAGES=1, num_warps=1 if across else 8, RUN=1 if across else min(8, 16 // itemsize),
+            STAGES=1, num_warps=1 if strided else 8, RUN=1 if strided else min(8, 16 // itemsize),
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
-    if across:
-        return "across", dict(
+    if strided:
+        return "strided", dict(
             ROWS=(ROWS := max(1, min(64, lib.pow2(rows)))),
             BLOCK=max(16, min(1024 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
             num_warps=2, RUN=1,
@@ -356,7 +356,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     variant, config = choose_exclusive_cumsum_backward(
-        rows=batch, cols=D, across=0 < dx.stride(0) < dx.stride(1),
+        rows=batch, cols=D, strided=0 < dx.stride(0) < dx.stride(1),
         aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
         itemsize=dx.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
@@ -369,20 +369,20 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         exclusive_cumsum_backward_part[grid](
             dy, dx_sum_part, batch, D, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "RUN"),
         )  # fmt: skip
         exclusive_cumsum_backward_finish[grid](
             dx_sum_part, dy, dx, batch, D, *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         exclusive_cumsum_backward_scan[grid](
             dy, dx, batch, D, *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -44,14 +44,14 @@ def gelu_flat(
 def gelu_strided(
     x_ptr, y_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at, y_outer_at,
     y_middle_at, y_inner_at,
-    HALF: tl.constexpr, COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr,
+    HALF: tl.constexpr, COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
-    inner = inner // WIDE_Y * WIDE_Y
+    # VEC_X, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
+    inner = inner // VEC_Y * VEC_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -71,7 +71,7 @@ def gelu_strided(
 
 
 def choose_gelu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -85,7 +85,7 @@ def choose_gelu(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -93,9 +93,9 @@ def choose_gelu(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -106,7 +106,8 @@ def launch_gelu(x, y) -> None:
     total = y.numel()
     variant, config = choose_gelu(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y)), itemsize=x.element_size(),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, y)),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -125,8 +126,8 @@ def launch_gelu(x, y) -> None:
         gelu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
             HALF=x.element_size() == 2, COMPUTE=COMPUTE,
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -217,15 +218,15 @@ def gelu_backward_flat(
 def gelu_backward_strided(
     dy_ptr, x_ptr, dx_ptr, outer, middle, inner, dy_outer_at, dy_middle_at, dy_inner_at,
     x_outer_at, x_middle_at, x_inner_at, dx_outer_at, dx_middle_at, dx_inner_at,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_X: tl.constexpr,
-    WIDE_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_DY: tl.constexpr, VEC_X: tl.constexpr,
+    VEC_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_DY, WIDE_X, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
-    inner = inner // WIDE_DX * WIDE_DX
+    # VEC_DY, VEC_X, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    inner = inner // VEC_DX * VEC_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -250,7 +251,7 @@ def gelu_backward_strided(
 
 
 def choose_gelu_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -264,7 +265,7 @@ def choose_gelu_backward(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -272,9 +273,9 @@ def choose_gelu_backward(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -285,7 +286,7 @@ def launch_gelu_backward(x, dy, dx) -> None:
     total = dx.numel()
     variant, config = choose_gelu_backward(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (dy, x, dx)),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (dy, x, dx)),
         itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
@@ -305,10 +306,9 @@ def launch_gelu_backward(x, dy, dx) -> None:
         gelu_backward_strided[grid](
             dy, x, dx, outer, middle, inner, *dy.stride(), *x.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
-            **config,
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+            VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

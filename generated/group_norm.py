@@ -26,12 +26,12 @@ def group_norm_rows(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, batch, x_row, x_col, gain_c1,
     gain_c0, bias_c1, bias_c0, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -58,12 +58,12 @@ def group_norm_lines(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count, x_row, x_col, gain_c1, gain_c0,
     bias_c1, bias_c0, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -98,12 +98,12 @@ def group_norm_lines_loop(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count, x_row, x_col, gain_c1, gain_c0,
     bias_c1, bias_c0, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -146,12 +146,12 @@ def group_norm_loop(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, Cg, cols, count, x_row, x_col, gain_c1,
     gain_c0, bias_c1, bias_c0, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -197,12 +197,12 @@ def group_norm_loop(
 def group_norm_part(
     x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, x_row,
     x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -233,18 +233,18 @@ def group_norm_finish(
     eps, rows, Cg, cols, count, x_row, x_col, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
     y_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    LANES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum_parts = tl.load(
@@ -281,13 +281,13 @@ def group_norm_finish(
 def group_norm_channels_part(
     x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg, x_n, x_c1,
     x_c0, x_b, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
-    x_c0 = x_c0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
+    x_c0 = x_c0 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -320,18 +320,18 @@ def group_norm_channels_finish(
     eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1, gain_c0, bias_c1, bias_c0, y_n,
     y_c1, y_c0, y_b, CHUNK,
     PLACE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr,
-    groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, LANES: tl.constexpr,
+    groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
-    x_c0, y_n = x_c0 // WIDE * WIDE, y_n // WIDE * WIDE
-    y_c1, y_c0 = y_c1 // WIDE * WIDE, y_c0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
+    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
+    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
     c1 = row % groups
@@ -369,13 +369,13 @@ def group_norm_channels_rows(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1,
     gain_c0, bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
     groups: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
-    x_c0, y_n = x_c0 // WIDE * WIDE, y_n // WIDE * WIDE
-    y_c1, y_c0 = y_c1 // WIDE * WIDE, y_c0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
+    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
+    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -406,14 +406,13 @@ def group_norm_channels_loop(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1,
     gain_c0, bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
-    x_c0, y_n = x_c0 // WIDE * WIDE, y_n // WIDE * WIDE
-    y_c1, y_c0 = y_c1 // WIDE * WIDE, y_c0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
+    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
+    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
@@ -459,7 +458,7 @@ def group_norm_channels_loop(
 
 
 def choose_group_norm(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -469,7 +468,7 @@ def choose_group_norm(
         and gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
-        and not across
+        and not strided
     ):
         return "lines_loop", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
@@ -479,7 +478,7 @@ def choose_group_norm(
         not channels_last
         and 512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not across
+        and not strided
     ):
         return "lines", dict(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
@@ -491,11 +490,11 @@ def choose_group_norm(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
             PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -509,11 +508,11 @@ def choose_group_norm(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+            BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across and cols <= 4096:
+    if 0 < cols <= 32768 and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -538,11 +537,12 @@ def choose_group_norm(
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=4,
+            PARTS_POW2=max(PARTS, 256), num_warps=4,
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
+        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
+        num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -557,7 +557,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     rows = N * groups
     variant, config = choose_group_norm(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
-        channels_last=y.stride(1) < y.stride(-1), across=False,
+        channels_last=y.stride(1) < y.stride(-1), strided=False,
         aligned=batch * Cg * y.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
@@ -573,7 +573,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -583,7 +583,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -595,14 +595,14 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         group_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, Cg, batch,
             batch * Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -612,8 +612,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, N * groups, batch * Cg, batch, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            WIDE=math.gcd(16, batch * Cg, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=math.gcd(16, batch * Cg, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -623,7 +622,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         x = lib.reshaped(x, N, groups, Cg, batch)
@@ -633,7 +632,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -647,15 +646,15 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_channels_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, batch * Cg, Cg, *x.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, batch * Cg,
             Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -667,7 +666,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -811,12 +810,12 @@ def group_norm_backward_mu_sum_rows(
     x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, gain_ptr, dmu_sum_ptr, eps, rows, cols, batch,
     x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0, dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -849,12 +848,12 @@ def group_norm_backward_mu_sum_loop(
     count, x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0,
     dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -898,12 +897,12 @@ def group_norm_backward_mu_sum_loop(
 def group_norm_backward_mu_sum_part1(
     x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, x_row,
     x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -933,17 +932,17 @@ def group_norm_backward_mu_sum_part2(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dy_ptr, gain_ptr,
     dmu_sum_part_ptr, eps, rows, Cg, cols, count, dy_row, dy_col, gain_c1, gain_c0, CHUNK,
     COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    LANES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum_parts = tl.load(
@@ -1017,12 +1016,12 @@ def group_norm_backward_mu_sum_finish(
 def group_norm_backward_dy_rsqrt_sum_rows(
     dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, count, dy_row, dy_col,
     x_row, x_col, mu_sum_nc1, dy_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -1039,12 +1038,12 @@ def group_norm_backward_dy_rsqrt_sum_rows(
 def group_norm_backward_dy_rsqrt_sum_loop(
     dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, count, dy_row, dy_col,
     x_row, x_col, mu_sum_nc1, dy_rsqrt_sum_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     nc1 = row // Cg
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
@@ -1064,13 +1063,13 @@ def group_norm_backward_dy_rsqrt_sum_loop(
 def group_norm_backward_dy_rsqrt_sum_part(
     dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_part_ptr, rows, cols, Cg, count, dy_row, dy_col,
     x_row, x_col, mu_sum_nc1, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1112,12 +1111,12 @@ def group_norm_backward_dvar_sum_rows(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
     var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, dvar_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg, dy_rsqrt_sum_row = Cg // WIDE * WIDE, dy_rsqrt_sum_row // WIDE * WIDE
-    gain_c1 = gain_c1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
+    gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < Cg)
@@ -1146,12 +1145,12 @@ def group_norm_backward_dvar_sum_loop(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
     var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, dvar_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg, dy_rsqrt_sum_row = Cg // WIDE * WIDE, dy_rsqrt_sum_row // WIDE * WIDE
-    gain_c1 = gain_c1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
+    gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
@@ -1181,12 +1180,12 @@ def group_norm_backward_dvar_sum_part(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, eps, rows, Cg, count,
     var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg, dy_rsqrt_sum_row = Cg // WIDE * WIDE, dy_rsqrt_sum_row // WIDE * WIDE
-    gain_c1 = gain_c1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
+    gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, Cg)
@@ -1246,15 +1245,15 @@ def group_norm_backward_dx_rows(
     dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
     var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
     dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -1300,15 +1299,15 @@ def group_norm_backward_dx_lines(
     dgain_ptr, dbias_ptr, eps, N, cols, Cg, count, dy_n, dy_row, dy_b, gain_row, var_sum_n,
     var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n,
     dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1372,15 +1371,15 @@ def group_norm_backward_dx_loop(
     dmu_sum_ptr, dx_ptr, eps, rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b,
     mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, dgain_row, dbias_row, gain_row, dvar_sum_n,
     dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1454,14 +1453,14 @@ def group_norm_backward_dx_part(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps,
     rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
     var_sum_n, var_sum_c1, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1509,20 +1508,20 @@ def group_norm_backward_dx_finish(
     Cg, count, dgain_row, dbias_row, dy_n, dy_row, dy_b, gain_row, var_sum_n, var_sum_c1,
     dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n, dmu_sum_c1,
     dx_n, dx_row, dx_b, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     dgain_sum_parts = tl.load(
@@ -1570,13 +1569,13 @@ def group_norm_backward_dx_channels_part(
     rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
     var_sum_n, var_sum_c1, CHUNK,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1620,19 +1619,19 @@ def group_norm_backward_dx_channels_finish(
     var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n,
     dmu_sum_c1, dx_n, dx_row, dx_b, CHUNK,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    LANES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     dgain_sum_parts = tl.load(
@@ -1680,15 +1679,15 @@ def group_norm_backward_dx_channels_rows(
     dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
     var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
     dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -1735,14 +1734,14 @@ def group_norm_backward_dx_channels_loop(
     x_b, mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, dgain_row, dbias_row, gain_row,
     dvar_sum_n, dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
@@ -1806,12 +1805,12 @@ def group_norm_backward_dx_channels_loop(
 def group_norm_backward_deps_rows(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, Cg, count, Cg_groups,
     var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < cols)
@@ -1838,11 +1837,11 @@ def group_norm_backward_deps_loop(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, lines, Cg, count, var_sum_nc1,
     dy_rsqrt_sum_col, gain_c1c0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg = Cg // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(Cg, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1874,11 +1873,11 @@ def group_norm_backward_deps_part(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, lines, Cg, count,
     var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0, CHUNK,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Cg = Cg // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(Cg, BLOCK)
     part = tl.program_id(0)
@@ -1928,30 +1927,30 @@ def group_norm_backward_deps_finish(
 
 
 def choose_group_norm_backward_mu_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(256 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -1964,8 +1963,8 @@ def choose_group_norm_backward_mu_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -1985,7 +1984,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     aligned = math.gcd(batch * Cg, x.stride(0)) * x.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_mu_sum(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
-        across=0 < x.stride(0) < x.stride(1), aligned=aligned, gpu=lib.gpu(x.device),
+        strided=0 < x.stride(0) < x.stride(1), aligned=aligned, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -2002,29 +2001,30 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
         grid = (PARTS, lib.cdiv(rows, ROWS))
         group_norm_backward_mu_sum_part1[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES", "MERGE"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2", "MERGE"),
         )  # fmt: skip
         group_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dy, gain, dmu_sum_part, eps, N * groups, Cg,
             batch, batch * Cg, *dy.stride(), *gain.stride(),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, batch, dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_mu_sum_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
             N * groups, batch * Cg, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "LANES"),
+            enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "PARTS_POW2"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_mu_sum_rows[grid](
             x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, batch * Cg, batch, *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * Cg, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, batch * Cg, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -2034,35 +2034,35 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             *x.stride(), mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(),
             dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_group_norm_backward_dy_rsqrt_sum(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -2077,7 +2077,8 @@ def choose_group_norm_backward_dy_rsqrt_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -2094,7 +2095,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     rows = Cg * N * groups
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_dy_rsqrt_sum(
-        rows=rows, cols=batch, across=0 < dy.stride(0) < dy.stride(1), aligned=aligned,
+        rows=rows, cols=batch, strided=0 < dy.stride(0) < dy.stride(1), aligned=aligned,
         gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2107,7 +2108,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
         group_norm_backward_dy_rsqrt_sum_part[grid](
             dy, x, mu_sum, dy_rsqrt_sum_part, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2115,12 +2116,12 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
             dy_rsqrt_sum_part, dy_rsqrt_sum, Cg * N * groups, dy_rsqrt_sum.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dy_rsqrt_sum_rows[grid](
             dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2128,36 +2129,36 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_group_norm_backward_dvar_sum(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -2172,7 +2173,8 @@ def choose_group_norm_backward_dvar_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -2191,7 +2193,7 @@ def launch_group_norm_backward_dvar_sum(
     rows = N * groups
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_dvar_sum(
-        rows=rows, cols=Cg, across=0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1),
+        rows=rows, cols=Cg, strided=0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1),
         aligned=aligned, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2208,7 +2210,7 @@ def launch_group_norm_backward_dvar_sum(
             var_sum, dy_rsqrt_sum, gain, dvar_sum_part, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2218,13 +2220,13 @@ def launch_group_norm_backward_dvar_sum(
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dvar_sum_rows[grid](
             var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -2233,13 +2235,13 @@ def launch_group_norm_backward_dvar_sum(
             var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
 
 def choose_group_norm_backward_dx(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
     aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -2248,7 +2250,7 @@ def choose_group_norm_backward_dx(
         not channels_last
         and 512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not across
+        and not strided
     ):
         return "lines", dict(
             LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
@@ -2257,21 +2259,21 @@ def choose_group_norm_backward_dx(
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms
-        and cols > (2048 if across else 8192)
+        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
+        and cols > (2048 if strided else 8192)
     ):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
-            num_warps=8 if across else 4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
+            num_warps=8 if strided else 4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -2285,30 +2287,30 @@ def choose_group_norm_backward_dx(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+            BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "channels_across", dict(
+    if strided and 0 < cols <= 512:
+        return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -2321,7 +2323,8 @@ def choose_group_norm_backward_dx(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -2342,7 +2345,7 @@ def launch_group_norm_backward_dx(
     rows = Cg * groups
     variant, config = choose_group_norm_backward_dx(
         rows=rows, cols=batch * N, col_run=batch, col_runs=N,
-        channels_last=dx.stride(1) < dx.stride(-1), across=dx.stride(1) < dx.stride(-1),
+        channels_last=dx.stride(1) < dx.stride(-1), strided=dx.stride(1) < dx.stride(-1),
         aligned=batch * N * dx.element_size() % 8 == 0, gpu=lib.gpu(dmu_sum.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -2358,7 +2361,7 @@ def launch_group_norm_backward_dx(
             *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
             dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -2370,8 +2373,8 @@ def launch_group_norm_backward_dx(
             dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, N, batch, Cg,
             batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_backward_dx_finish[grid](
             dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
@@ -2379,7 +2382,7 @@ def launch_group_norm_backward_dx(
             dbias.stride(0), *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
             *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
@@ -2390,7 +2393,7 @@ def launch_group_norm_backward_dx(
             *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -2401,7 +2404,7 @@ def launch_group_norm_backward_dx(
             dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
             *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -2414,8 +2417,8 @@ def launch_group_norm_backward_dx(
             batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_backward_dx_channels_finish[grid](
             dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
@@ -2424,10 +2427,10 @@ def launch_group_norm_backward_dx(
             *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("channels_across", "channels_rows"):
+    elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
         group_norm_backward_dx_channels_rows[grid](
             dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
@@ -2435,7 +2438,7 @@ def launch_group_norm_backward_dx(
             *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2447,36 +2450,36 @@ def launch_group_norm_backward_dx(
             *dmu_sum.stride(), *dx.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_group_norm_backward_deps(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -2493,8 +2496,8 @@ def choose_group_norm_backward_deps(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -2509,7 +2512,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     gain = lib.reshaped(gain, Cg * groups)
     rows = 1
     variant, config = choose_group_norm_backward_deps(
-        rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, across=False,
+        rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, strided=False,
         aligned=Cg * N * groups * var_sum.element_size() % 8 == 0, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2526,20 +2529,20 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            WIDE=math.gcd(16, Cg), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            VEC=math.gcd(16, Cg), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_deps_finish[grid](
             deps_sum_part, deps,
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, Cg * N * groups, Cg, batch * Cg, Cg * groups,
             var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, Cg * N * groups), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, Cg * N * groups), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
@@ -2547,7 +2550,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            WIDE=math.gcd(16, Cg), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, Cg), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

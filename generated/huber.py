@@ -21,12 +21,12 @@ from tritongen import lib, runtime
 @triton.jit
 def huber_rows(
     x_ptr, t_ptr, loss_ptr, delta, cols, x_col, t_col,
-    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -51,12 +51,12 @@ def huber_rows(
 @triton.jit
 def huber_loop(
     x_ptr, t_ptr, loss_ptr, delta, cols, x_col, t_col,
-    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
@@ -80,12 +80,12 @@ def huber_loop(
 @triton.jit
 def huber_part(
     x_ptr, t_ptr, loss_sum_part_ptr, delta, cols, x_col, t_col, CHUNK,
-    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -129,30 +129,30 @@ def huber_finish(
 
 
 def choose_huber(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -171,7 +171,8 @@ def choose_huber(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -182,7 +183,7 @@ def launch_huber(x, t, loss, delta) -> None:
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
     variant, config = choose_huber(
-        rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
+        rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
         gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -198,26 +199,26 @@ def launch_huber(x, t, loss, delta) -> None:
         huber_part[grid](
             x, t, loss_sum_part, delta, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            VEC=math.gcd(16, batch), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         huber_finish[grid](
             loss_sum_part, loss, batch,
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         huber_rows[grid](
             x, t, loss, delta, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         huber_loop[grid](
             x, t, loss, delta, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -307,11 +308,11 @@ def huber_backward_rows(
     x_ptr, t_ptr, dx_ptr, dt_ptr, ddelta_ptr, dloss, delta, cols, x_col, t_col, dx_col,
     dt_col,
     COMPUTE: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -358,11 +359,11 @@ def huber_backward_loop(
     x_ptr, t_ptr, ddelta_ptr, dx_ptr, dt_ptr, dloss, delta, cols, x_col, t_col, dx_col,
     dt_col,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
@@ -410,24 +411,24 @@ def huber_backward_loop(
 
 
 @triton.jit
-def huber_backward_relay(
-    turns_ptr, x_ptr, t_ptr, ddelta_sum_part_ptr, ddelta_ptr, dx_ptr, dt_ptr, dloss, delta,
-    cols, x_col, t_col, dx_col, dt_col,
+def huber_backward_two_pass(
+    tickets_ptr, x_ptr, t_ptr, ddelta_sum_part_ptr, ddelta_ptr, dx_ptr, dt_ptr, dloss,
+    delta, cols, x_col, t_col, dx_col, dt_col,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr,
+    LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: ddelta_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    """Program `ticket`: ddelta_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     blocks = tl.cdiv(cols, BLOCK)
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(1, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(1, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -459,18 +460,18 @@ def huber_backward_relay(
             mask=row < 1,
         )
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         batch_ = cols
         mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
@@ -498,11 +499,11 @@ def huber_backward_relay(
 def huber_backward_part(
     x_ptr, t_ptr, ddelta_sum_part_ptr, dloss, delta, cols, x_col, t_col, CHUNK,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -544,16 +545,16 @@ def huber_backward_finish(
     ddelta_sum_part_ptr, ddelta_ptr, x_ptr, t_ptr, dx_ptr, dt_ptr, dloss, delta, cols,
     x_col, t_col, dx_col, dt_col, CHUNK,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    LANES: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # batch_ = sum[...](1)
@@ -586,38 +587,38 @@ def huber_backward_finish(
 
 
 def choose_huber_backward(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -637,12 +638,12 @@ def choose_huber_backward(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -656,7 +657,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     dt = dt.view(batch)
     rows = 1
     variant, config = choose_huber_backward(
-        rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
+        rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
         gpu=lib.gpu(t.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
@@ -668,17 +669,17 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
         # A Python number reaches a kernel as f32.
         dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
-    if variant == "relay":
+    if variant == "two_pass":
         ddelta_sum_part = torch.empty(
             (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=t.device
         )
-        turns = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=t.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["AHEAD"],)
-        huber_backward_relay[grid](
-            turns, x, t, ddelta_sum_part, ddelta, dx, dt, dloss, delta, batch, x.stride(0),
+        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=t.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
+        huber_backward_two_pass[grid](
+            tickets, x, t, ddelta_sum_part, ddelta, dx, dt, dloss, delta, batch, x.stride(0),
             t.stride(0), dx.stride(0), dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -688,23 +689,23 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         huber_backward_part[grid](
             x, t, ddelta_sum_part, dloss, delta, batch, x.stride(0), t.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         huber_backward_finish[grid](
             ddelta_sum_part, ddelta, x, t, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0),
             dx.stride(0), dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         huber_backward_rows[grid](
             x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
             COMPUTE=COMPUTE, DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -713,7 +714,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

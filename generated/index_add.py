@@ -23,12 +23,12 @@ from tritongen import lib, runtime
 @triton.jit
 def index_add_box(
     x_ptr, index_ptr, y0_ptr, y_ptr, V, D, N, x_0, x_1, index_0, y0_0, y0_1, y_0, y_1,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
-    y0_0, y_0 = y0_0 // WIDE * WIDE, y_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    y0_0, y_0 = y0_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -48,12 +48,12 @@ def index_add_box(
 @triton.jit
 def index_add_scatter(
     index_ptr, x_ptr, y_sum_ptr, N, D, V, index_0, x_0, x_1, y_sum_0, y_sum_1,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
-    y_sum_0 = y_sum_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    y_sum_0 = y_sum_0 // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -72,12 +72,12 @@ def index_add_scatter(
 @triton.jit
 def index_add_epilogue(
     y0_ptr, y_sum_ptr, y_ptr, V, D, y0_0, y0_1, y_sum_0, y_sum_1, y_0, y_1,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, y0_0 = D // WIDE * WIDE, y0_0 // WIDE * WIDE
-    y_sum_0, y_0 = y_sum_0 // WIDE * WIDE, y_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
+    y_sum_0, y_0 = y_sum_0 // VEC * VEC, y_0 // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -93,12 +93,12 @@ def index_add_epilogue(
 def index_add_deal(
     index_ptr, x_ptr, y_sum_copies_ptr, N, D, COPIES, V, index_0, x_0, x_1, y_sum_copies_0,
     y_sum_copies_1, y_sum_copies_2,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
-    y_sum_copies_0, y_sum_copies_1 = y_sum_copies_0 // WIDE * WIDE, y_sum_copies_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    y_sum_copies_0, y_sum_copies_1 = y_sum_copies_0 // VEC * VEC, y_sum_copies_1 // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -119,13 +119,13 @@ def index_add_deal(
 def index_add_merge(
     y_sum_copies_ptr, y0_ptr, y_ptr, rows, COPIES, D, y_sum_copies_0, y_sum_copies_1,
     y_sum_copies_2, y0_0, y0_1, y_0, y_1,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, y_sum_copies_0 = rows // WIDE * WIDE, y_sum_copies_0 // WIDE * WIDE
-    y_sum_copies_1, y0_0 = y_sum_copies_1 // WIDE * WIDE, y0_0 // WIDE * WIDE
-    y_0 = y_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    rows, y_sum_copies_0 = rows // VEC * VEC, y_sum_copies_0 // VEC * VEC
+    y_sum_copies_1, y0_0 = y_sum_copies_1 // VEC * VEC, y0_0 // VEC * VEC
+    y_0 = y_0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < COPIES)
@@ -184,7 +184,7 @@ def launch_index_add(y0, index, x, y) -> None:
             index, x, y_sum_copies, N, D, COPIES, V, index.stride(0), *x.stride(),
             y_sum_copies.stride(0), y_sum_copies.stride(1), y_sum_copies.stride(2),
             COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
+            VEC=math.gcd(16, D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
@@ -192,7 +192,7 @@ def launch_index_add(y0, index, x, y) -> None:
             y_sum_copies, y0, y, D * V, COPIES, D, y_sum_copies.stride(0), y_sum_copies.stride(1),
             y_sum_copies.stride(2), *y0.stride(), *y.stride(),
             COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
+            VEC=math.gcd(16, D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
             enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
             num_warps=4,
         )  # fmt: skip
@@ -201,20 +201,20 @@ def launch_index_add(y0, index, x, y) -> None:
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_scatter[grid](
             index, x, y_sum, N, D, V, index.stride(0), *x.stride(), *y_sum.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y_sum.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_epilogue[grid](
             y0, y_sum, y, V, D, *y0.stride(), *y_sum.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, y0.stride(0), y_sum.stride(0), y.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, y0.stride(0), y_sum.stride(0), y.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_box[grid](
             x, index, y0, y, V, D, N, *x.stride(), index.stride(0), *y0.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y0.stride(0), y.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y0.stride(0), y.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -311,12 +311,12 @@ def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.T
 @triton.jit
 def index_add_backward_tile(
     dy_ptr, index_ptr, dx_ptr, N, D, V, index_0, dy_0, dy_1, dx_row, dx_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -348,8 +348,8 @@ def launch_index_add_backward(index, dy, dx) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     index_add_backward_tile[grid](
         dy, index, dx, N, D, V, index.stride(0), *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-        enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+        **config,
     )  # fmt: skip
 
 

@@ -24,13 +24,13 @@ from tritongen import lib, runtime
 def instance_norm_rows(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c,
     y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -55,13 +55,13 @@ def instance_norm_rows(
 def instance_norm_loop(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c,
     y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -97,23 +97,23 @@ def instance_norm_loop(
 
 
 @triton.jit
-def instance_norm_relay(
-    turns_ptr, x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, gain_ptr,
+def instance_norm_two_pass(
+    tickets_ptr, x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, gain_ptr,
     bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    """Program `ticket`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(rows, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -133,18 +133,18 @@ def instance_norm_relay(
         tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
         tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         c = row % C
         mu_sum_parts = tl.load(
@@ -177,12 +177,12 @@ def instance_norm_relay(
 def instance_norm_part(
     x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, x_row, x_col,
     CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -207,17 +207,17 @@ def instance_norm_part(
 def instance_norm_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
     eps, rows, cols, C, x_row, x_col, gain_c, bias_c, y_row, y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     mu_sum_parts = tl.load(
@@ -251,13 +251,13 @@ def instance_norm_finish(
 def instance_norm_channels_part(
     x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, C, x_n, x_c,
     x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_c = x_c // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -284,18 +284,18 @@ def instance_norm_channels_part(
 def instance_norm_channels_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
     eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c, y_n, y_c, y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c, y_n = x_c // WIDE * WIDE, y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
+    y_c = y_c // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
@@ -330,14 +330,14 @@ def instance_norm_channels_finish(
 def instance_norm_channels_rows(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c,
     y_n, y_c, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c, y_n = x_c // WIDE * WIDE, y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
+    y_c = y_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -363,14 +363,14 @@ def instance_norm_channels_rows(
 def instance_norm_channels_loop(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c,
     y_n, y_c, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c, y_n = x_c // WIDE * WIDE, y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
+    y_c = y_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
@@ -410,46 +410,46 @@ def instance_norm_channels_loop(
 
 
 def choose_instance_norm(
-    rows: int, cols: int, channels_last: bool, across: bool, aligned: bool, itemsize: int,
+    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, itemsize: int,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
         not channels_last
-        and not across
-        and gpu.relays
+        and not strided
+        and gpu.forward_progress
         and itemsize <= 2
         and cols % 8 == 0
         and 131072 < cols <= 2**22
         and rows * cols > 2**25
     ):
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 4),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms
-        and cols > (2048 if across else 32768)
+        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
+        and cols > (2048 if strided else 32768)
     ):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # a row fits in registers
     if (
         not channels_last
         and 0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         return "rows", dict(
@@ -460,31 +460,31 @@ def choose_instance_norm(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
-            ROWS=32 if across else 1,
-            num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+            BLOCK=(BLOCK := 256 if strided else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
+            ROWS=32 if strided else 1,
+            num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "channels_across", dict(
+    if strided and 0 < cols <= 512:
+        return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -497,7 +497,8 @@ def choose_instance_norm(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
+        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
+        num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -509,7 +510,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     rows = C * N
     variant, config = choose_instance_norm(
         rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
-        across=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
+        strided=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
         itemsize=y.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
@@ -518,19 +519,19 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "relay":
+    if variant == "two_pass":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
         mu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["AHEAD"],)
-        instance_norm_relay[grid](
-            turns, x, mu_sum_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch, C,
-            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
+        instance_norm_two_pass[grid](
+            tickets, x, mu_sum_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch,
+            C, *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -542,14 +543,14 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -559,7 +560,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
@@ -569,7 +570,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -581,17 +582,17 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_channels_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, C, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("channels_across", "channels_rows"):
+    elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
@@ -599,7 +600,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -610,7 +611,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -727,13 +728,13 @@ def instance_norm_backward_mu_sum_rows(
     x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows,
     cols, C, x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, dy_rsqrt_sum_row,
     gain_c, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -775,13 +776,13 @@ def instance_norm_backward_mu_sum_loop(
     x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows,
     cols, C, x_row, x_col, dy_row, dy_col, gain_c, mu_sum_row, var_sum_row,
     dy_rsqrt_sum_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -858,13 +859,13 @@ def instance_norm_backward_mu_sum_loop(
 def instance_norm_backward_mu_sum_part1(
     x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
     rows, cols, x_row, x_col, dy_row, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -899,17 +900,17 @@ def instance_norm_backward_mu_sum_part2(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
     dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, eps, rows, cols, C, gain_c, dy_row, dy_col, x_row,
     x_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     mu_sum_parts = tl.load(
@@ -956,17 +957,17 @@ def instance_norm_backward_mu_sum_finish(
     mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, dy_ptr, x_ptr, dx_ptr,
     eps, rows, cols, C, gain_c, mu_sum_row, var_sum_row, dy_rsqrt_sum_row, dy_row, dy_col,
     x_row, x_col, dx_row, dx_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
-    x_row, dx_row = x_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
+    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     mu_sum_parts = tl.load(
@@ -1022,14 +1023,14 @@ def instance_norm_backward_mu_sum_finish(
 def instance_norm_backward_mu_sum_channels_part1(
     x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
     rows, cols, C, x_n, x_c, x_col, dy_n, dy_c, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c, dy_n = x_c // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
+    dy_c = dy_c // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1068,18 +1069,18 @@ def instance_norm_backward_mu_sum_channels_part2(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
     dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, eps, rows, cols, C, gain_c, dy_n, dy_c, dy_col,
     x_n, x_c, x_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_c, x_n = dy_c // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
+    x_c = x_c // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     n = row // C
@@ -1129,19 +1130,19 @@ def instance_norm_backward_mu_sum_channels_finish(
     mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, dy_ptr, x_ptr, dx_ptr,
     eps, rows, cols, C, gain_c, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dy_rsqrt_sum_n,
     dy_rsqrt_sum_c, dy_n, dy_c, dy_col, x_n, x_c, x_col, dx_n, dx_c, dx_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_c, x_n = dy_c // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c, dx_n = x_c // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_c = dx_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
+    x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
+    dx_c = dx_c // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     n = row // C
@@ -1201,15 +1202,15 @@ def instance_norm_backward_mu_sum_channels_rows(
     x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows,
     cols, C, x_n, x_c, x_col, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dy_n, dy_c, dy_col,
     dy_rsqrt_sum_n, dy_rsqrt_sum_c, gain_c, dx_n, dx_c, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c, dy_n = x_c // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_c, dx_n = dy_c // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_c = dx_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
+    dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
+    dx_c = dx_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -1254,15 +1255,15 @@ def instance_norm_backward_mu_sum_channels_loop(
     x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows,
     cols, C, x_n, x_c, x_col, dy_n, dy_c, dy_col, gain_c, mu_sum_n, mu_sum_c, var_sum_n,
     var_sum_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, dx_n, dx_c, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
-    x_c, dy_n = x_c // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_c, dx_n = dy_c // WIDE * WIDE, dx_n // WIDE * WIDE
-    dx_c = dx_c // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
+    x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
+    dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
+    dx_c = dx_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
@@ -1349,14 +1350,14 @@ def instance_norm_backward_dgain_rows(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, cols, batch, dy_n,
     dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n, var_sum_row, dgain_row,
     dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < C) & (col < cols)
@@ -1385,14 +1386,14 @@ def instance_norm_backward_dgain_loop(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N, cols, dy_n,
     dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n, var_sum_row, dgain_row,
     dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1429,14 +1430,14 @@ def instance_norm_backward_dgain_part(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps, C,
     N, cols, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n,
     var_sum_row, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
-    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1503,12 +1504,12 @@ def instance_norm_backward_dgain_finish(
 def instance_norm_backward_deps_rows(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, batch, C, var_sum_col,
     dy_rsqrt_sum_col, gain_c,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < cols)
@@ -1535,12 +1536,12 @@ def instance_norm_backward_deps_rows(
 def instance_norm_backward_deps_loop(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, N, C, batch, var_sum_col,
     dy_rsqrt_sum_col, gain_c,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    C = C // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(C, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1569,12 +1570,12 @@ def instance_norm_backward_deps_loop(
 def instance_norm_backward_deps_part(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, N, C, batch,
     var_sum_col, dy_rsqrt_sum_col, gain_c, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    C = C // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    C = C // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(C, BLOCK)
     part = tl.program_id(0)
@@ -1622,31 +1623,31 @@ def instance_norm_backward_deps_finish(
 
 
 def choose_instance_norm_backward_mu_sum(
-    rows: int, cols: int, channels_last: bool, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms
-        and cols > (2048 if across else 32768)
+        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
+        and cols > (2048 if strided else 32768)
     ):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # a row fits in registers
     if (
         not channels_last
         and 0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -1662,31 +1663,31 @@ def choose_instance_norm_backward_mu_sum(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
-            ROWS=32 if across else 1,
-            num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+            BLOCK=(BLOCK := 256 if strided else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
+            ROWS=32 if strided else 1,
+            num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "channels_across", dict(
+    if strided and 0 < cols <= 512:
+        return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -1699,7 +1700,8 @@ def choose_instance_norm_backward_mu_sum(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
+        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
+        num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -1713,7 +1715,7 @@ def launch_instance_norm_backward_mu_sum(
     rows = C * N
     variant, config = choose_instance_norm_backward_mu_sum(
         rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
-        across=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
+        strided=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
         gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1739,14 +1741,14 @@ def launch_instance_norm_backward_mu_sum(
         instance_norm_backward_mu_sum_part1[grid](
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch,
             *x.stride(), *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
             eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         instance_norm_backward_mu_sum_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, mu_sum, var_sum,
@@ -1754,8 +1756,8 @@ def launch_instance_norm_backward_mu_sum(
             mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0), *dy.stride(), *x.stride(),
             *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -1770,8 +1772,8 @@ def launch_instance_norm_backward_mu_sum(
             mu_sum.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0),
             gain.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
@@ -1786,8 +1788,8 @@ def launch_instance_norm_backward_mu_sum(
             *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
             dy_rsqrt_sum.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -1804,14 +1806,14 @@ def launch_instance_norm_backward_mu_sum(
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch, C,
             *x.stride(), *dy.stride(),
             COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_backward_mu_sum_channels_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
             eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         instance_norm_backward_mu_sum_channels_finish[grid](
@@ -1820,10 +1822,10 @@ def launch_instance_norm_backward_mu_sum(
             *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(), *dy.stride(), *x.stride(),
             *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("channels_across", "channels_rows"):
+    elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
@@ -1833,7 +1835,7 @@ def launch_instance_norm_backward_mu_sum(
             *mu_sum.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(),
             gain.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1846,36 +1848,36 @@ def launch_instance_norm_backward_mu_sum(
             *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
             *dy_rsqrt_sum.stride(), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_instance_norm_backward_dgain(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -1888,8 +1890,8 @@ def choose_instance_norm_backward_dgain(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -1903,7 +1905,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     aligned = math.gcd(batch * N, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_instance_norm_backward_dgain(
         rows=C, cols=batch * N, col_run=batch, col_runs=N,
-        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1920,7 +1922,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, C, N, batch, *dy.stride(),
             *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
@@ -1928,13 +1930,13 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dgain_sum_part, dbias_sum_part, dgain, dbias, C, dgain.stride(0), dbias.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
             dy, x, mu_sum, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(),
             *x.stride(), *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1943,36 +1945,36 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
             *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_instance_norm_backward_deps(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
+        ROWS = 32 if strided else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if strided else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -1989,8 +1991,8 @@ def choose_instance_norm_backward_deps(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
-        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -2003,7 +2005,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, C * N)
     rows = 1
     variant, config = choose_instance_norm_backward_deps(
-        rows=rows, cols=C * N, col_run=C, col_runs=N, across=False,
+        rows=rows, cols=C * N, col_run=C, col_runs=N, strided=False,
         aligned=C * N * var_sum.element_size() % 8 == 0, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2019,7 +2021,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         instance_norm_backward_deps_part[grid](
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N, C, batch, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2027,12 +2029,12 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
             deps_sum_part, deps,
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C * N, batch, C, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, C * N),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=math.gcd(16, C * N),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2040,7 +2042,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         instance_norm_backward_deps_loop[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

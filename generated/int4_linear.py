@@ -381,12 +381,12 @@ def int4_linear_backward_dx_combine(
 @triton.jit
 def int4_linear_backward_ds_box(
     dy_ptr, x_ptr, w_ptr, ds_ptr, N, G, M, dy_0, dy_1, x_0, x_1, w_0, w_1, ds_0, ds_1,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    G, x_0 = G // WIDE * WIDE, x_0 // WIDE * WIDE
-    w_0, ds_0 = w_0 // WIDE * WIDE, ds_0 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    G, x_0 = G // VEC * VEC, x_0 // VEC * VEC
+    w_0, ds_0 = w_0 // VEC * VEC, ds_0 // VEC * VEC
     tiles = tl.cdiv(G, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -506,7 +506,7 @@ def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(G, config["BLOCK"]),)
     int4_linear_backward_ds_box[grid](
         dy, x, w, ds, N, G, M, *dy.stride(), *x.stride(), *w.stride(), *ds.stride(),
-        WIDE=math.gcd(16, G, x.stride(0), w.stride(0), ds.stride(0)), enable_fp_fusion=True,
+        VEC=math.gcd(16, G, x.stride(0), w.stride(0), ds.stride(0)), enable_fp_fusion=True,
         **config,
     )  # fmt: skip
 

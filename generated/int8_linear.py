@@ -20,7 +20,7 @@ from tritongen import lib, runtime
 @triton.jit
 def int8_linear_persistent(
     x_tiles, w_tiles, sx_ptr, sw_ptr, y_tiles, y_ptr, M, N, K, sx_m, sw_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
@@ -33,8 +33,8 @@ def int8_linear_persistent(
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -58,7 +58,7 @@ def int8_linear_persistent(
 @triton.jit
 def int8_linear_parts(
     x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -66,17 +66,17 @@ def int8_linear_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -189,10 +189,19 @@ def int8_linear_combine(
 
 def choose_int8_linear(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        False,
+        gpu,
+    )
     found = lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -218,7 +227,7 @@ def choose_int8_linear(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("twin", terms < 131072 and tma and itemsize <= 2,
+        ("two_per_sm", terms < 131072 and tma and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", terms < 131072 and tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 2, PROGRAMS=1,
@@ -233,7 +242,7 @@ def choose_int8_linear(
         ), "descriptors"),
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -244,7 +253,7 @@ def choose_int8_linear(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", terms < 131072 and gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4,
@@ -266,7 +275,8 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     variant, config = choose_int8_linear(
         M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
         stored_bytes=y.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
-        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT), gpu=gpu,
+        transposed_bytes=lib.transposed_bytes(w.mT), vectorized=lib.vectorized(x, w.mT),
+        gpu=gpu,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
@@ -276,14 +286,14 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             config["PARTS"],
         )
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         int8_linear_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -291,15 +301,15 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
-    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
+    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_persistent[grid](
             x_tiles, w_tiles, sx, sw, y_tiles, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -405,7 +415,7 @@ def int8_linear(
 @triton.jit
 def int8_linear_backward_acc_persistent(
     x_tiles, w_tiles, acc_tiles, acc_ptr, M, N, K, acc_m, acc_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
@@ -418,8 +428,8 @@ def int8_linear_backward_acc_persistent(
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -439,7 +449,7 @@ def int8_linear_backward_acc_persistent(
 @triton.jit
 def int8_linear_backward_acc_parts(
     x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -447,17 +457,17 @@ def int8_linear_backward_acc_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -559,12 +569,12 @@ def int8_linear_backward_acc_combine(
 def int8_linear_backward_dsx_rows(
     dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_row, dy_col, sw_col, acc_row, acc_col,
     dsx_row,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_row = N // WIDE * WIDE, dy_row // WIDE * WIDE
-    acc_row = acc_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
+    acc_row = acc_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < M) & (col < N)
@@ -580,12 +590,12 @@ def int8_linear_backward_dsx_rows(
 def int8_linear_backward_dsx_loop(
     dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_row, dy_col, sw_col, acc_row, acc_col,
     dsx_row,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_row = N // WIDE * WIDE, dy_row // WIDE * WIDE
-    acc_row = acc_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
+    acc_row = acc_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
     dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -604,12 +614,12 @@ def int8_linear_backward_dsx_loop(
 def int8_linear_backward_dsx_part(
     dy_ptr, sw_ptr, acc_ptr, dsx_sum_part_ptr, M, N, dy_row, dy_col, sw_col, acc_row,
     acc_col, CHUNK,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dsx_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_row = N // WIDE * WIDE, dy_row // WIDE * WIDE
-    acc_row = acc_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
+    acc_row = acc_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, N)
@@ -647,12 +657,12 @@ def int8_linear_backward_dsx_finish(
 def int8_linear_backward_dsw_rows(
     dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_col, dy_row, acc_col, acc_row, sx_col,
     dsw_row,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
-    acc_col = acc_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_col = acc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < M)
@@ -668,12 +678,12 @@ def int8_linear_backward_dsw_rows(
 def int8_linear_backward_dsw_loop(
     dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_col, dy_row, acc_col, acc_row, sx_col,
     dsw_row,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
-    acc_col = acc_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_col = acc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
     dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -692,12 +702,12 @@ def int8_linear_backward_dsw_loop(
 def int8_linear_backward_dsw_part(
     dy_ptr, acc_ptr, sx_ptr, dsw_sum_part_ptr, N, M, dy_col, dy_row, acc_col, acc_row,
     sx_col, CHUNK,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dsw_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
-    acc_col = acc_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_col = acc_col // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
@@ -718,11 +728,11 @@ def int8_linear_backward_dsw_part(
 @triton.jit
 def int8_linear_backward_dsw_finish(
     dsw_sum_part_ptr, dsw_ptr, N, dsw_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N = N // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dsw_sum_parts = tl.load(
@@ -735,10 +745,19 @@ def int8_linear_backward_dsw_finish(
 
 def choose_int8_linear_backward_acc(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        False,
+        gpu,
+    )
     found = lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -776,7 +795,7 @@ def choose_int8_linear_backward_acc(
         ), "descriptors"),
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -787,7 +806,7 @@ def choose_int8_linear_backward_acc(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", terms < 131072 and gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4,
@@ -809,7 +828,8 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     variant, config = choose_int8_linear_backward_acc(
         M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
         stored_bytes=acc.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
-        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT), gpu=gpu,
+        transposed_bytes=lib.transposed_bytes(w.mT), vectorized=lib.vectorized(x, w.mT),
+        gpu=gpu,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
@@ -819,14 +839,14 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
             config["PARTS"],
         )
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         int8_linear_backward_acc_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -836,13 +856,13 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_tiles = lib.tiles_to_store(acc, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_backward_acc_persistent[grid](
             x_tiles, w_tiles, acc_tiles, acc, M, N, K, *acc.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -873,28 +893,28 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
 
 
 def choose_int8_linear_backward_dsx(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
-    if 0 < cols <= 16384 and not across:
+    if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
@@ -911,7 +931,8 @@ def choose_int8_linear_backward_dsx(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -920,7 +941,7 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     M = x.shape[0]
     N = w.shape[0]
     variant, config = choose_int8_linear_backward_dsx(
-        rows=M, cols=N, across=0 < dy.stride(0) < dy.stride(1),
+        rows=M, cols=N, strided=0 < dy.stride(0) < dy.stride(1),
         aligned=math.gcd(N, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -930,7 +951,7 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
         grid = (PARTS, lib.cdiv(M, ROWS))
         int8_linear_backward_dsx_part[grid](
             dy, sw, acc, dsx_sum_part, M, N, *dy.stride(), sw.stride(0), *acc.stride(),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(M, config["MERGE"]),)
@@ -938,43 +959,43 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
             dsx_sum_part, dsx, M, dsx.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_rows[grid](
             dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_loop[grid](
             dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_int8_linear_backward_dsw(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
-    if 0 < cols <= 16384 and not across:
+    if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
@@ -991,7 +1012,8 @@ def choose_int8_linear_backward_dsw(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -1000,7 +1022,7 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     M = x.shape[0]
     N = w.shape[0]
     variant, config = choose_int8_linear_backward_dsw(
-        rows=N, cols=M, across=0 < dy.stride(1) < dy.stride(0),
+        rows=N, cols=M, strided=0 < dy.stride(1) < dy.stride(0),
         aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1010,26 +1032,26 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         int8_linear_backward_dsw_part[grid](
             dy, acc, sx, dsw_sum_part, N, M, *dy.stride(), *acc.stride(), sx.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         int8_linear_backward_dsw_finish[grid](
             dsw_sum_part, dsw, N, dsw.stride(0),
-            WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            VEC=math.gcd(16, N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         int8_linear_backward_dsw_rows[grid](
             dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         int8_linear_backward_dsw_loop[grid](
             dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

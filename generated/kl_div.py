@@ -20,12 +20,12 @@ from tritongen import lib, runtime
 @triton.jit
 def kl_div_rows(
     t_ptr, x_ptr, loss_ptr, N, D, t_row, t_col, x_row, x_col, loss_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, t_row = D // WIDE * WIDE, t_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, t_row = D // VEC * VEC, t_row // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -39,12 +39,12 @@ def kl_div_rows(
 @triton.jit
 def kl_div_loop(
     t_ptr, x_ptr, loss_ptr, N, D, t_row, t_col, x_row, x_col, loss_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, t_row = D // WIDE * WIDE, t_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, t_row = D // VEC * VEC, t_row // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -61,13 +61,13 @@ def kl_div_loop(
 @triton.jit
 def kl_div_part(
     t_ptr, x_ptr, loss_sum_part_ptr, N, D, t_row, t_col, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, t_row = D // WIDE * WIDE, t_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, t_row = D // VEC * VEC, t_row // VEC * VEC
+    x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -103,30 +103,30 @@ def kl_div_finish(
 
 
 def choose_kl_div(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -141,7 +141,8 @@ def choose_kl_div(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -149,7 +150,7 @@ def launch_kl_div(x, t, loss) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_kl_div(
-        rows=N, cols=D, across=0 < t.stride(0) < t.stride(1),
+        rows=N, cols=D, strided=0 < t.stride(0) < t.stride(1),
         aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0, gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -161,7 +162,7 @@ def launch_kl_div(x, t, loss) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         kl_div_part[grid](
             t, x, loss_sum_part, N, D, *t.stride(), *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -169,18 +170,18 @@ def launch_kl_div(x, t, loss) -> None:
             loss_sum_part, loss, N, loss.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         kl_div_rows[grid](
             t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         kl_div_loop[grid](
             t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -251,21 +252,21 @@ def kl_div_backward_strided(
     dloss_middle_at, dloss_inner_at, t_outer_at, t_middle_at, t_inner_at, dx_outer_at,
     dx_middle_at, dx_inner_at, x_outer_at, x_middle_at, x_inner_at, dt_outer_at,
     dt_middle_at, dt_inner_at,
-    COMPUTE: tl.constexpr, WIDE_DLOSS: tl.constexpr, WIDE_T_: tl.constexpr,
-    WIDE_DX: tl.constexpr, WIDE_X: tl.constexpr, WIDE_DT: tl.constexpr, OUTER: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_DLOSS: tl.constexpr, VEC_T_: tl.constexpr,
+    VEC_DX: tl.constexpr, VEC_X: tl.constexpr, VEC_DT: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_DLOSS, WIDE_T_, WIDE_DX, WIDE_X, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
+    # VEC_DLOSS, VEC_T_, VEC_DX, VEC_X, VEC_DT divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     dloss_outer_at, dloss_middle_at = (
-        dloss_outer_at // WIDE_DLOSS * WIDE_DLOSS,
-        dloss_middle_at // WIDE_DLOSS * WIDE_DLOSS,
+        dloss_outer_at // VEC_DLOSS * VEC_DLOSS,
+        dloss_middle_at // VEC_DLOSS * VEC_DLOSS,
     )
-    t_outer_at, t_middle_at = t_outer_at // WIDE_T_ * WIDE_T_, t_middle_at // WIDE_T_ * WIDE_T_
-    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    dt_outer_at, dt_middle_at = dt_outer_at // WIDE_DT * WIDE_DT, dt_middle_at // WIDE_DT * WIDE_DT
-    inner = inner // WIDE_DT * WIDE_DT
+    t_outer_at, t_middle_at = t_outer_at // VEC_T_ * VEC_T_, t_middle_at // VEC_T_ * VEC_T_
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    dt_outer_at, dt_middle_at = dt_outer_at // VEC_DT * VEC_DT, dt_middle_at // VEC_DT * VEC_DT
+    inner = inner // VEC_DT * VEC_DT
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -305,7 +306,7 @@ def kl_div_backward_strided(
 
 
 def choose_kl_div_backward(
-    outer: int, middle: int, inner: int, turned: bool,
+    outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
@@ -316,7 +317,7 @@ def choose_kl_div_backward(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -324,9 +325,9 @@ def choose_kl_div_backward(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -334,9 +335,9 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     """Computes dx, dt by the variant that fits, unchecked."""
     dloss, t_, x, dx, dt = lib.three_dims(*torch.broadcast_tensors(dloss[:, None], t_, x, dx, dt))
     outer, middle, inner = dt.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
     _, config = choose_kl_div_backward(
-        outer=outer, middle=middle, inner=inner, turned=turned,
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype, dloss.dtype) else tl.float32
     grid = (
@@ -347,12 +348,11 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     kl_div_backward_strided[grid](
         dloss, t_, dx, x, dt, outer, middle, inner, *dloss.stride(), *t_.stride(), *dx.stride(),
         *x.stride(), *dt.stride(),
-        COMPUTE=COMPUTE, WIDE_DLOSS=math.gcd(16, dloss.stride(0), dloss.stride(1)),
-        WIDE_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
-        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
-        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-        WIDE_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True,
-        **config,
+        COMPUTE=COMPUTE, VEC_DLOSS=math.gcd(16, dloss.stride(0), dloss.stride(1)),
+        VEC_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
+        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
+        VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+        VEC_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

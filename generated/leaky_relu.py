@@ -47,14 +47,14 @@ def leaky_relu_flat(
 def leaky_relu_strided(
     x_ptr, y_ptr, slope, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
     y_outer_at, y_middle_at, y_inner_at,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE_X: tl.constexpr,
-    WIDE_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC_X: tl.constexpr,
+    VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
-    inner = inner // WIDE_Y * WIDE_Y
+    # VEC_X, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
+    inner = inner // VEC_Y * VEC_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -75,7 +75,7 @@ def leaky_relu_strided(
 
 
 def choose_leaky_relu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -89,7 +89,7 @@ def choose_leaky_relu(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -97,9 +97,9 @@ def choose_leaky_relu(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -110,7 +110,8 @@ def launch_leaky_relu(x, y, slope) -> None:
     total = y.numel()
     variant, config = choose_leaky_relu(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y)), itemsize=x.element_size(),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, y)),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -133,8 +134,8 @@ def launch_leaky_relu(x, y, slope) -> None:
         leaky_relu_strided[grid](
             x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -203,12 +204,12 @@ def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Ten
 @triton.jit
 def leaky_relu_backward_rows(
     x_ptr, dy_ptr, dx_ptr, dslope_ptr, slope, cols, x_col, dy_col, dx_col,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -226,12 +227,12 @@ def leaky_relu_backward_rows(
 @triton.jit
 def leaky_relu_backward_loop(
     x_ptr, dy_ptr, dslope_ptr, dx_ptr, slope, cols, x_col, dy_col, dx_col,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
@@ -259,22 +260,22 @@ def leaky_relu_backward_loop(
 
 
 @triton.jit
-def leaky_relu_backward_relay(
-    turns_ptr, x_ptr, dy_ptr, dslope_sum_part_ptr, dslope_ptr, dx_ptr, slope, cols, x_col,
+def leaky_relu_backward_two_pass(
+    tickets_ptr, x_ptr, dy_ptr, dslope_sum_part_ptr, dslope_ptr, dx_ptr, slope, cols, x_col,
     dy_col, dx_col,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: dslope_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    """Program `ticket`: dslope_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     blocks = tl.cdiv(cols, BLOCK)
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(1, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(1, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -292,18 +293,18 @@ def leaky_relu_backward_relay(
             mask=row < 1,
         )
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         dslope_sum_parts = tl.load(
             dslope_sum_part_ptr + row * blocks + parts, mask=(row < 1) & (parts < blocks), other=0.0
@@ -322,12 +323,12 @@ def leaky_relu_backward_relay(
 @triton.jit
 def leaky_relu_backward_part(
     x_ptr, dy_ptr, dslope_sum_part_ptr, cols, x_col, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dslope_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -350,16 +351,16 @@ def leaky_relu_backward_part(
 def leaky_relu_backward_finish(
     dslope_sum_part_ptr, dslope_ptr, x_ptr, dy_ptr, dx_ptr, slope, cols, x_col, dy_col,
     dx_col, CHUNK,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     dslope_sum_parts = tl.load(
         dslope_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
@@ -378,38 +379,38 @@ def leaky_relu_backward_finish(
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -429,12 +430,12 @@ def choose_leaky_relu_backward(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -446,7 +447,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     dx = dx.view(batch)
     rows = 1
     variant, config = choose_leaky_relu_backward(
-        rows=rows, cols=batch, across=False, aligned=batch * dy.element_size() % 8 == 0,
+        rows=rows, cols=batch, strided=False, aligned=batch * dy.element_size() % 8 == 0,
         gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
@@ -455,17 +456,17 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
-    if variant == "relay":
+    if variant == "two_pass":
         dslope_sum_part = torch.empty(
             (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
         )
-        turns = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["AHEAD"],)
-        leaky_relu_backward_relay[grid](
-            turns, x, dy, dslope_sum_part, dslope, dx, slope, batch, x.stride(0), dy.stride(0),
+        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
+        leaky_relu_backward_two_pass[grid](
+            tickets, x, dy, dslope_sum_part, dslope, dx, slope, batch, x.stride(0), dy.stride(0),
             dx.stride(0),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -473,28 +474,28 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         leaky_relu_backward_part[grid](
             x, dy, dslope_sum_part, batch, x.stride(0), dy.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         leaky_relu_backward_finish[grid](
             dslope_sum_part, dslope, x, dy, dx, slope, batch, x.stride(0), dy.stride(0),
             dx.stride(0),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_rows[grid](
             x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_loop[grid](
             x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

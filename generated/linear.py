@@ -33,8 +33,8 @@ def linear_tf32x3(
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             y_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -42,7 +42,7 @@ def linear_tf32x3(
                 x_part = x_tiles.load([first_m + (product == 0) * M, start])
                 w_part = w_tiles.load([first_n + (product == 1) * N, start]).T
                 y_sum_terms = tl.dot(x_part, w_part, y_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             y_sum += y_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -66,9 +66,9 @@ def linear_tf32x3(
 
 
 @triton.jit
-def linear_left_ahead(
+def linear_presplit_lhs(
     w_tiles, x_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -81,14 +81,14 @@ def linear_left_ahead(
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
-            w_number, w_rest = lib.tf32_parts(w)
-            x_number = x_tiles.load([first_m, start]).T
-            x_rest = x_tiles.load([first_m + M, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            y_sum_terms = tl.dot(w_rest, x_number, input_precision="tf32")
-            y_sum_terms = tl.dot(w_number, x_rest, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(w_number, x_number, y_sum_terms, input_precision="tf32")
+            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+            w_hi, w_lo = lib.tf32_parts(w)
+            x_hi = x_tiles.load([first_m, start]).T
+            x_lo = x_tiles.load([first_m + M, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            y_sum_terms = tl.dot(w_lo, x_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(w_hi, x_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(w_hi, x_hi, y_sum_terms, input_precision="tf32")
         y_sum = y_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -108,9 +108,9 @@ def linear_left_ahead(
 
 
 @triton.jit
-def linear_right_ahead(
+def linear_presplit_rhs(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -123,14 +123,14 @@ def linear_right_ahead(
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            x_number, x_rest = lib.tf32_parts(x)
-            w_number = w_tiles.load([first_n, start]).T
-            w_rest = w_tiles.load([first_n + N, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            y_sum_terms = tl.dot(x_rest, w_number, input_precision="tf32")
-            y_sum_terms = tl.dot(x_number, w_rest, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(x_number, w_number, y_sum_terms, input_precision="tf32")
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            x_hi, x_lo = lib.tf32_parts(x)
+            w_hi = w_tiles.load([first_n, start]).T
+            w_lo = w_tiles.load([first_n + N, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            y_sum_terms = tl.dot(x_lo, w_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(x_hi, w_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(x_hi, w_hi, y_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -151,7 +151,7 @@ def linear_right_ahead(
 @triton.jit
 def linear_persistent(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -165,8 +165,8 @@ def linear_persistent(
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -186,13 +186,13 @@ def linear_persistent(
 
 
 @triton.jit
-def linear_strips(
+def linear_subtiles(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -204,26 +204,26 @@ def linear_strips(
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             y_sum_0 = tl.dot(x, w, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             x2 = (
                 x_tiles.load([start, first_m + BLOCK_M]).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([first_m + BLOCK_M, start])
             )
             y_sum_1 = tl.dot(x2, w, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             x3 = (
                 x_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             y_sum_2 = tl.dot(x3, w, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
@@ -238,7 +238,7 @@ def linear_strips(
 @triton.jit
 def linear_parts(
     x_tiles, w_tiles, y_sum_parts_ptr, M, N, K, CHUNK,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -246,17 +246,17 @@ def linear_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -343,27 +343,36 @@ def linear_combine(
 
 def choose_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -386,9 +395,9 @@ def choose_linear(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
-        ("twin", tma and itemsize <= 2,
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -403,7 +412,7 @@ def choose_linear(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -414,7 +423,7 @@ def choose_linear(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -435,23 +444,23 @@ def launch_linear(x, w, b, y) -> None:
     variant, config = choose_linear(
         M=batch, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
-        copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), gpu=gpu,
+        copied_bytes=lib.copied_bytes(x, w.mT), transposed_bytes=lib.transposed_bytes(w.mT),
+        vectorized=lib.vectorized(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_left_ahead[grid](
+        linear_presplit_lhs[grid](
             w_tiles, x_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_W=trans_w, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
@@ -460,21 +469,21 @@ def launch_linear(x, w, b, y) -> None:
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_right_ahead[grid](
+        linear_presplit_rhs[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_X=trans_x, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -483,7 +492,7 @@ def launch_linear(x, w, b, y) -> None:
         )
         linear_parts[grid](
             x_tiles, w_tiles, y_sum_parts, batch, N, K,
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, 2) * lib.cdiv(N, 256),)
@@ -491,26 +500,26 @@ def launch_linear(x, w, b, y) -> None:
             y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
-    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        linear_strips[grid](
+        linear_subtiles[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -628,8 +637,8 @@ def linear_backward_dx_tf32x3(
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             dx_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -637,7 +646,7 @@ def linear_backward_dx_tf32x3(
                 dy_part = dy_tiles.load([first_m + (product == 0) * M, start])
                 w_part = w_tiles.load([first_n + (product == 1) * K, start]).T
                 dx_sum_terms = tl.dot(dy_part, w_part, dx_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             dx_sum += dx_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -658,9 +667,9 @@ def linear_backward_dx_tf32x3(
 
 
 @triton.jit
-def linear_backward_dx_left_ahead(
+def linear_backward_dx_presplit_lhs(
     w_tiles, dy_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
-    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -673,14 +682,14 @@ def linear_backward_dx_left_ahead(
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
-            w_number, w_rest = lib.tf32_parts(w)
-            dy_number = dy_tiles.load([first_m, start]).T
-            dy_rest = dy_tiles.load([first_m + M, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            dx_sum_terms = tl.dot(w_rest, dy_number, input_precision="tf32")
-            dx_sum_terms = tl.dot(w_number, dy_rest, dx_sum_terms, input_precision="tf32")
-            dx_sum += tl.dot(w_number, dy_number, dx_sum_terms, input_precision="tf32")
+            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+            w_hi, w_lo = lib.tf32_parts(w)
+            dy_hi = dy_tiles.load([first_m, start]).T
+            dy_lo = dy_tiles.load([first_m + M, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dx_sum_terms = tl.dot(w_lo, dy_hi, input_precision="tf32")
+            dx_sum_terms = tl.dot(w_hi, dy_lo, dx_sum_terms, input_precision="tf32")
+            dx_sum += tl.dot(w_hi, dy_hi, dx_sum_terms, input_precision="tf32")
         dx_sum = dx_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -697,9 +706,9 @@ def linear_backward_dx_left_ahead(
 
 
 @triton.jit
-def linear_backward_dx_right_ahead(
+def linear_backward_dx_presplit_rhs(
     dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
-    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -712,14 +721,14 @@ def linear_backward_dx_right_ahead(
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            dy_number, dy_rest = lib.tf32_parts(dy)
-            w_number = w_tiles.load([first_n, start]).T
-            w_rest = w_tiles.load([first_n + K, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            dx_sum_terms = tl.dot(dy_rest, w_number, input_precision="tf32")
-            dx_sum_terms = tl.dot(dy_number, w_rest, dx_sum_terms, input_precision="tf32")
-            dx_sum += tl.dot(dy_number, w_number, dx_sum_terms, input_precision="tf32")
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            dy_hi, dy_lo = lib.tf32_parts(dy)
+            w_hi = w_tiles.load([first_n, start]).T
+            w_lo = w_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dx_sum_terms = tl.dot(dy_lo, w_hi, input_precision="tf32")
+            dx_sum_terms = tl.dot(dy_hi, w_lo, dx_sum_terms, input_precision="tf32")
+            dx_sum += tl.dot(dy_hi, w_hi, dx_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -737,7 +746,7 @@ def linear_backward_dx_right_ahead(
 @triton.jit
 def linear_backward_dx_persistent(
     dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
-    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -751,8 +760,8 @@ def linear_backward_dx_persistent(
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -769,13 +778,13 @@ def linear_backward_dx_persistent(
 
 
 @triton.jit
-def linear_backward_dx_strips(
+def linear_backward_dx_subtiles(
     dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
-    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -787,26 +796,26 @@ def linear_backward_dx_strips(
         dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dx_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             dx_sum_0 = tl.dot(dy, w, dx_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
                 dy_tiles.load([start, first_m + BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + BLOCK_M, start])
             )
             dx_sum_1 = tl.dot(dy2, w, dx_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
                 dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             dx_sum_2 = tl.dot(dy3, w, dx_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[strip]
+            dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
             if dx_tiles is None:
@@ -818,7 +827,7 @@ def linear_backward_dx_strips(
 @triton.jit
 def linear_backward_dx_parts(
     dy_tiles, w_tiles, dx_sum_parts_ptr, M, K, N, CHUNK,
-    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -826,17 +835,17 @@ def linear_backward_dx_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -935,8 +944,8 @@ def linear_backward_dw_tf32x3(
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K2, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             dw_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -944,7 +953,7 @@ def linear_backward_dw_tf32x3(
                 dy_part = dy_tiles.load([first_m + (product == 0) * N, start])
                 x_part = x_tiles.load([first_n + (product == 1) * K, start]).T
                 dw_sum_terms = tl.dot(dy_part, x_part, dw_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             dw_sum += dw_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -965,9 +974,9 @@ def linear_backward_dw_tf32x3(
 
 
 @triton.jit
-def linear_backward_dw_left_ahead(
+def linear_backward_dw_presplit_lhs(
     x_tiles, dy_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
-    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -980,14 +989,14 @@ def linear_backward_dw_left_ahead(
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K2, BLOCK_K):
-            x = x_tiles.load([start, first_n]).T if X_TURNED else x_tiles.load([first_n, start])
-            x_number, x_rest = lib.tf32_parts(x)
-            dy_number = dy_tiles.load([first_m, start]).T
-            dy_rest = dy_tiles.load([first_m + N, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            dw_sum_terms = tl.dot(x_rest, dy_number, input_precision="tf32")
-            dw_sum_terms = tl.dot(x_number, dy_rest, dw_sum_terms, input_precision="tf32")
-            dw_sum += tl.dot(x_number, dy_number, dw_sum_terms, input_precision="tf32")
+            x = x_tiles.load([start, first_n]).T if TRANS_X else x_tiles.load([first_n, start])
+            x_hi, x_lo = lib.tf32_parts(x)
+            dy_hi = dy_tiles.load([first_m, start]).T
+            dy_lo = dy_tiles.load([first_m + N, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dw_sum_terms = tl.dot(x_lo, dy_hi, input_precision="tf32")
+            dw_sum_terms = tl.dot(x_hi, dy_lo, dw_sum_terms, input_precision="tf32")
+            dw_sum += tl.dot(x_hi, dy_hi, dw_sum_terms, input_precision="tf32")
         dw_sum = dw_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1004,9 +1013,9 @@ def linear_backward_dw_left_ahead(
 
 
 @triton.jit
-def linear_backward_dw_right_ahead(
+def linear_backward_dw_presplit_rhs(
     dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
-    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -1019,14 +1028,14 @@ def linear_backward_dw_right_ahead(
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            dy_number, dy_rest = lib.tf32_parts(dy)
-            x_number = x_tiles.load([first_n, start]).T
-            x_rest = x_tiles.load([first_n + K, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            dw_sum_terms = tl.dot(dy_rest, x_number, input_precision="tf32")
-            dw_sum_terms = tl.dot(dy_number, x_rest, dw_sum_terms, input_precision="tf32")
-            dw_sum += tl.dot(dy_number, x_number, dw_sum_terms, input_precision="tf32")
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            dy_hi, dy_lo = lib.tf32_parts(dy)
+            x_hi = x_tiles.load([first_n, start]).T
+            x_lo = x_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dw_sum_terms = tl.dot(dy_lo, x_hi, input_precision="tf32")
+            dw_sum_terms = tl.dot(dy_hi, x_lo, dw_sum_terms, input_precision="tf32")
+            dw_sum += tl.dot(dy_hi, x_hi, dw_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -1044,7 +1053,7 @@ def linear_backward_dw_right_ahead(
 @triton.jit
 def linear_backward_dw_persistent(
     dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
-    DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1058,8 +1067,8 @@ def linear_backward_dw_persistent(
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
             dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1076,13 +1085,13 @@ def linear_backward_dw_persistent(
 
 
 @triton.jit
-def linear_backward_dw_strips(
+def linear_backward_dw_subtiles(
     dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
-    DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -1094,26 +1103,26 @@ def linear_backward_dw_strips(
         dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dw_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
-            x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             dw_sum_0 = tl.dot(dy, x, dw_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
                 dy_tiles.load([start, first_m + BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + BLOCK_M, start])
             )
             dw_sum_1 = tl.dot(dy2, x, dw_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
                 dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             dw_sum_2 = tl.dot(dy3, x, dw_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[strip]
+            dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
             if dw_tiles is None:
@@ -1125,7 +1134,7 @@ def linear_backward_dw_strips(
 @triton.jit
 def linear_backward_dw_parts(
     dy_tiles, x_tiles, dw_sum_parts_ptr, N, K, K2, CHUNK,
-    DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1133,17 +1142,17 @@ def linear_backward_dw_parts(
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
             dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1229,11 +1238,11 @@ def linear_backward_dw_combine(
 @triton.jit
 def linear_backward_db_rows(
     dy_ptr, db_ptr, N, cols, dy_col, dy_row, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < cols)
@@ -1246,11 +1255,11 @@ def linear_backward_db_rows(
 @triton.jit
 def linear_backward_db_loop(
     dy_ptr, db_ptr, N, cols, dy_col, dy_row, db_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # db[n] = sum[...](dy[..., n])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1266,12 +1275,12 @@ def linear_backward_db_loop(
 @triton.jit
 def linear_backward_db_part(
     dy_ptr, db_sum_part_ptr, N, cols, dy_col, dy_row, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1290,11 +1299,11 @@ def linear_backward_db_part(
 @triton.jit
 def linear_backward_db_finish(
     db_sum_part_ptr, db_ptr, N, db_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N = N // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
@@ -1307,27 +1316,36 @@ def linear_backward_db_finish(
 
 def choose_linear_backward_dx(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -1350,8 +1368,8 @@ def choose_linear_backward_dx(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -1364,7 +1382,7 @@ def choose_linear_backward_dx(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -1375,7 +1393,7 @@ def choose_linear_backward_dx(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -1396,23 +1414,23 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     variant, config = choose_linear_backward_dx(
         M=batch, N=K, K=N, tma=lib.takes_tiles(dy, w), tf32x3=PRECISION == "tf32x3",
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
-        copied_bytes=lib.copied_bytes(dy, w), turned_bytes=lib.turned_bytes(w),
-        wide=lib.are_wide(dy, w), gpu=gpu,
+        copied_bytes=lib.copied_bytes(dy, w), transposed_bytes=lib.transposed_bytes(w),
+        vectorized=lib.vectorized(dy, w), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
-    if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dx_left_ahead[grid](
+        linear_backward_dx_presplit_lhs[grid](
             w_tiles, dy_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_W=trans_w, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
@@ -1421,21 +1439,21 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dx_right_ahead[grid](
+        linear_backward_dx_presplit_rhs[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -1444,7 +1462,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         )
         linear_backward_dx_parts[grid](
             dy_tiles, w_tiles, dx_sum_parts, batch, K, N,
-            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, 2) * lib.cdiv(K, 256),)
@@ -1453,25 +1471,25 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_persistent[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
-        linear_backward_dx_strips[grid](
+        linear_backward_dx_subtiles[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -1497,27 +1515,36 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
 
 def choose_linear_backward_dw(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -1540,8 +1567,8 @@ def choose_linear_backward_dw(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -1554,7 +1581,7 @@ def choose_linear_backward_dw(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -1565,7 +1592,7 @@ def choose_linear_backward_dw(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -1586,23 +1613,23 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     variant, config = choose_linear_backward_dw(
         M=N, N=K, K=batch, tma=lib.takes_tiles(dy, x), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
-        copied_bytes=lib.copied_bytes(dy.mT, x), turned_bytes=lib.turned_bytes(x),
-        wide=lib.are_wide(dy.mT, x), gpu=gpu,
+        copied_bytes=lib.copied_bytes(dy.mT, x), transposed_bytes=lib.transposed_bytes(x),
+        vectorized=lib.vectorized(dy.mT, x), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
-    if variant == "left_ahead":
-        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dw_left_ahead[grid](
+        linear_backward_dw_presplit_lhs[grid](
             x_tiles, dy_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_X=trans_x, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 4)
@@ -1611,27 +1638,27 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dw_right_ahead[grid](
+        linear_backward_dw_presplit_rhs[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         linear_backward_dw_parts[grid](
             dy_tiles, x_tiles, dw_sum_parts, N, K, batch,
-            DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
@@ -1640,23 +1667,23 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_persistent[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dw_strips[grid](
+        linear_backward_dw_subtiles[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -1681,30 +1708,30 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
 
 
 def choose_linear_backward_db(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -1723,7 +1750,8 @@ def choose_linear_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -1734,7 +1762,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     dy = lib.reshaped(dy, batch, N)
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_linear_backward_db(
-        rows=N, cols=batch, across=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
+        rows=N, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
         gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1746,26 +1774,26 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         linear_backward_db_part[grid](
             dy, db_sum_part, N, batch, *dy.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         linear_backward_db_finish[grid](
             db_sum_part, db, N, db.stride(0),
-            WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            VEC=math.gcd(16, N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         linear_backward_db_rows[grid](
             dy, db, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         linear_backward_db_loop[grid](
             dy, db, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

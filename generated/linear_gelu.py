@@ -34,8 +34,8 @@ def linear_gelu_tf32x3(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             acc_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -43,7 +43,7 @@ def linear_gelu_tf32x3(
                 x_part = x_tiles.load([first_m + (product == 0) * M, start])
                 w_part = w_tiles.load([first_n + (product == 1) * N, start]).T
                 acc_terms = tl.dot(x_part, w_part, acc_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             acc += acc_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -67,11 +67,10 @@ def linear_gelu_tf32x3(
 
 
 @triton.jit
-def linear_gelu_left_ahead(
+def linear_gelu_presplit_lhs(
     w_tiles, x_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -83,14 +82,14 @@ def linear_gelu_left_ahead(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
-            w_number, w_rest = lib.tf32_parts(w)
-            x_number = x_tiles.load([first_m, start]).T
-            x_rest = x_tiles.load([first_m + M, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            acc_terms = tl.dot(w_rest, x_number, input_precision="tf32")
-            acc_terms = tl.dot(w_number, x_rest, acc_terms, input_precision="tf32")
-            acc += tl.dot(w_number, x_number, acc_terms, input_precision="tf32")
+            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+            w_hi, w_lo = lib.tf32_parts(w)
+            x_hi = x_tiles.load([first_m, start]).T
+            x_lo = x_tiles.load([first_m + M, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            acc_terms = tl.dot(w_lo, x_hi, input_precision="tf32")
+            acc_terms = tl.dot(w_hi, x_lo, acc_terms, input_precision="tf32")
+            acc += tl.dot(w_hi, x_hi, acc_terms, input_precision="tf32")
         acc = acc.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -110,11 +109,10 @@ def linear_gelu_left_ahead(
 
 
 @triton.jit
-def linear_gelu_right_ahead(
+def linear_gelu_presplit_rhs(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -126,14 +124,14 @@ def linear_gelu_right_ahead(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            x_number, x_rest = lib.tf32_parts(x)
-            w_number = w_tiles.load([first_n, start]).T
-            w_rest = w_tiles.load([first_n + N, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            acc_terms = tl.dot(x_rest, w_number, input_precision="tf32")
-            acc_terms = tl.dot(x_number, w_rest, acc_terms, input_precision="tf32")
-            acc += tl.dot(x_number, w_number, acc_terms, input_precision="tf32")
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            x_hi, x_lo = lib.tf32_parts(x)
+            w_hi = w_tiles.load([first_n, start]).T
+            w_lo = w_tiles.load([first_n + N, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            acc_terms = tl.dot(x_lo, w_hi, input_precision="tf32")
+            acc_terms = tl.dot(x_hi, w_lo, acc_terms, input_precision="tf32")
+            acc += tl.dot(x_hi, w_hi, acc_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -154,7 +152,7 @@ def linear_gelu_right_ahead(
 @triton.jit
 def linear_gelu_persistent(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -168,8 +166,8 @@ def linear_gelu_persistent(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -189,13 +187,13 @@ def linear_gelu_persistent(
 
 
 @triton.jit
-def linear_gelu_strips(
+def linear_gelu_subtiles(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -207,26 +205,26 @@ def linear_gelu_strips(
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             acc_0 = tl.dot(x, w, acc_0, input_precision=PRECISION, out_dtype=COMPUTE)
             x2 = (
                 x_tiles.load([start, first_m + BLOCK_M]).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([first_m + BLOCK_M, start])
             )
             acc_1 = tl.dot(x2, w, acc_1, input_precision=PRECISION, out_dtype=COMPUTE)
             x3 = (
                 x_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             acc_2 = tl.dot(x3, w, acc_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            acc = (acc_0, acc_1, acc_2)[strip]
+            acc = (acc_0, acc_1, acc_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
@@ -241,7 +239,7 @@ def linear_gelu_strips(
 @triton.jit
 def linear_gelu_parts(
     x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -249,17 +247,17 @@ def linear_gelu_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -347,27 +345,36 @@ def linear_gelu_combine(
 
 def choose_linear_gelu(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -390,9 +397,9 @@ def choose_linear_gelu(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
-        ("twin", tma and itemsize <= 2,
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -407,7 +414,7 @@ def choose_linear_gelu(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -418,7 +425,7 @@ def choose_linear_gelu(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -436,23 +443,23 @@ def launch_linear_gelu(x, w, b, y) -> None:
     variant, config = choose_linear_gelu(
         M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
-        copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), gpu=gpu,
+        copied_bytes=lib.copied_bytes(x, w.mT), transposed_bytes=lib.transposed_bytes(w.mT),
+        vectorized=lib.vectorized(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_left_ahead[grid](
+        linear_gelu_presplit_lhs[grid](
             w_tiles, x_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            W_TURNED=w_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            TRANS_W=trans_w, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
@@ -462,27 +469,27 @@ def launch_linear_gelu(x, w, b, y) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_right_ahead[grid](
+        linear_gelu_presplit_rhs[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            TRANS_X=trans_x, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         linear_gelu_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -491,25 +498,25 @@ def launch_linear_gelu(x, w, b, y) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
-    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_strips[grid](
+        linear_gelu_subtiles[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -626,8 +633,8 @@ def linear_gelu_forward_tf32x3(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             acc_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -635,7 +642,7 @@ def linear_gelu_forward_tf32x3(
                 x_part = x_tiles.load([first_m + (product == 0) * M, start])
                 w_part = w_tiles.load([first_n + (product == 1) * N, start]).T
                 acc_terms = tl.dot(x_part, w_part, acc_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             acc += acc_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -663,12 +670,11 @@ def linear_gelu_forward_tf32x3(
 
 
 @triton.jit
-def linear_gelu_forward_left_ahead(
+def linear_gelu_forward_presplit_lhs(
     w_tiles, x_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
     acc_kept_m, acc_kept_n, b_n, y_m, y_n,
-    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -680,14 +686,14 @@ def linear_gelu_forward_left_ahead(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
-            w_number, w_rest = lib.tf32_parts(w)
-            x_number = x_tiles.load([first_m, start]).T
-            x_rest = x_tiles.load([first_m + M, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            acc_terms = tl.dot(w_rest, x_number, input_precision="tf32")
-            acc_terms = tl.dot(w_number, x_rest, acc_terms, input_precision="tf32")
-            acc += tl.dot(w_number, x_number, acc_terms, input_precision="tf32")
+            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+            w_hi, w_lo = lib.tf32_parts(w)
+            x_hi = x_tiles.load([first_m, start]).T
+            x_lo = x_tiles.load([first_m + M, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            acc_terms = tl.dot(w_lo, x_hi, input_precision="tf32")
+            acc_terms = tl.dot(w_hi, x_lo, acc_terms, input_precision="tf32")
+            acc += tl.dot(w_hi, x_hi, acc_terms, input_precision="tf32")
         acc = acc.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -711,12 +717,11 @@ def linear_gelu_forward_left_ahead(
 
 
 @triton.jit
-def linear_gelu_forward_right_ahead(
+def linear_gelu_forward_presplit_rhs(
     x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
     acc_kept_m, acc_kept_n, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -728,14 +733,14 @@ def linear_gelu_forward_right_ahead(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            x_number, x_rest = lib.tf32_parts(x)
-            w_number = w_tiles.load([first_n, start]).T
-            w_rest = w_tiles.load([first_n + N, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            acc_terms = tl.dot(x_rest, w_number, input_precision="tf32")
-            acc_terms = tl.dot(x_number, w_rest, acc_terms, input_precision="tf32")
-            acc += tl.dot(x_number, w_number, acc_terms, input_precision="tf32")
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            x_hi, x_lo = lib.tf32_parts(x)
+            w_hi = w_tiles.load([first_n, start]).T
+            w_lo = w_tiles.load([first_n + N, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            acc_terms = tl.dot(x_lo, w_hi, input_precision="tf32")
+            acc_terms = tl.dot(x_hi, w_lo, acc_terms, input_precision="tf32")
+            acc += tl.dot(x_hi, w_hi, acc_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -761,7 +766,7 @@ def linear_gelu_forward_right_ahead(
 def linear_gelu_forward_persistent(
     x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
     acc_kept_m, acc_kept_n, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -775,8 +780,8 @@ def linear_gelu_forward_persistent(
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -800,14 +805,14 @@ def linear_gelu_forward_persistent(
 
 
 @triton.jit
-def linear_gelu_forward_strips(
+def linear_gelu_forward_subtiles(
     x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
     acc_kept_m, acc_kept_n, b_n, y_m, y_n,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -819,26 +824,26 @@ def linear_gelu_forward_strips(
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             acc_0 = tl.dot(x, w, acc_0, input_precision=PRECISION, out_dtype=COMPUTE)
             x2 = (
                 x_tiles.load([start, first_m + BLOCK_M]).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([first_m + BLOCK_M, start])
             )
             acc_1 = tl.dot(x2, w, acc_1, input_precision=PRECISION, out_dtype=COMPUTE)
             x3 = (
                 x_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if X_TURNED
+                if TRANS_X
                 else x_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             acc_2 = tl.dot(x3, w, acc_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            acc = (acc_0, acc_1, acc_2)[strip]
+            acc = (acc_0, acc_1, acc_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             if acc_kept_tiles is None:
@@ -857,7 +862,7 @@ def linear_gelu_forward_strips(
 @triton.jit
 def linear_gelu_forward_parts(
     x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -865,17 +870,17 @@ def linear_gelu_forward_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -966,27 +971,36 @@ def linear_gelu_forward_combine(
 
 def choose_linear_gelu_forward(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -1009,9 +1023,9 @@ def choose_linear_gelu_forward(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
-        ("twin", tma and itemsize <= 2,
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -1026,7 +1040,7 @@ def choose_linear_gelu_forward(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -1037,7 +1051,7 @@ def choose_linear_gelu_forward(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -1055,25 +1069,25 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     variant, config = choose_linear_gelu_forward(
         M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
-        copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), gpu=gpu,
+        copied_bytes=lib.copied_bytes(x, w.mT), transposed_bytes=lib.transposed_bytes(w.mT),
+        vectorized=lib.vectorized(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_forward_left_ahead[grid](
+        linear_gelu_forward_presplit_lhs[grid](
             w_tiles, x_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            W_TURNED=w_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            TRANS_W=trans_w, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 4)
@@ -1085,29 +1099,29 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_forward_right_ahead[grid](
+        linear_gelu_forward_presplit_rhs[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            X_TURNED=x_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            TRANS_X=trans_x, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         linear_gelu_forward_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -1116,29 +1130,29 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
-    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_persistent[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_forward_strips[grid](
+        linear_gelu_forward_subtiles[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -1452,13 +1466,13 @@ def linear_gelu_backward_dw_combine(
 def linear_gelu_backward_db_rows(
     dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col, acc_kept_row,
     b_row, db_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
-    acc_kept_col = acc_kept_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_kept_col = acc_kept_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < M)
@@ -1489,13 +1503,13 @@ def linear_gelu_backward_db_rows(
 def linear_gelu_backward_db_loop(
     dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col, acc_kept_row,
     b_row, db_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
-    acc_kept_col = acc_kept_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_kept_col = acc_kept_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
     #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
@@ -1525,13 +1539,13 @@ def linear_gelu_backward_db_loop(
 def linear_gelu_backward_db_part(
     dy_ptr, acc_kept_ptr, b_ptr, db_sum_part_ptr, N, M, dy_col, dy_row, acc_kept_col,
     acc_kept_row, b_row, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
-    acc_kept_col = acc_kept_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_kept_col = acc_kept_col // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
@@ -1563,11 +1577,11 @@ def linear_gelu_backward_db_part(
 @triton.jit
 def linear_gelu_backward_db_finish(
     db_sum_part_ptr, db_ptr, N, db_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N = N // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
@@ -1775,30 +1789,30 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
 
 
 def choose_linear_gelu_backward_db(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -1813,7 +1827,8 @@ def choose_linear_gelu_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -1822,7 +1837,7 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     M = x.shape[0]
     N = w.shape[0]
     variant, config = choose_linear_gelu_backward_db(
-        rows=N, cols=M, across=0 < dy.stride(1) < dy.stride(0),
+        rows=N, cols=M, strided=0 < dy.stride(1) < dy.stride(0),
         aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0,
         gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
@@ -1844,28 +1859,28 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         linear_gelu_backward_db_part[grid](
             dy, acc_kept, b, db_sum_part, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         linear_gelu_backward_db_finish[grid](
             db_sum_part, db, N, db.stride(0),
-            WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            VEC=math.gcd(16, N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         linear_gelu_backward_db_rows[grid](
             dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         linear_gelu_backward_db_loop[grid](
             dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -22,12 +22,12 @@ from tritongen import lib, runtime
 @triton.jit
 def log_softmax_rows(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -45,12 +45,12 @@ def log_softmax_rows(
 @triton.jit
 def log_softmax_loop(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](exp(z[..., d]))
@@ -82,22 +82,22 @@ def log_softmax_loop(
 
 
 @triton.jit
-def log_softmax_relay(
-    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, x_row, x_col, y_row,
+def log_softmax_two_pass(
+    tickets_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, AHEAD: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    """Program `ticket`: m, y_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     blocks = tl.cdiv(D, BLOCK)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(rows, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -116,18 +116,18 @@ def log_softmax_relay(
         tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
         tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         m_parts = tl.load(
             m_part_ptr + row * blocks + parts,
@@ -153,12 +153,12 @@ def log_softmax_relay(
 @triton.jit
 def log_softmax_part(
     x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -178,17 +178,17 @@ def log_softmax_part(
 @triton.jit
 def log_softmax_finish(
     m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
@@ -212,44 +212,44 @@ def log_softmax_finish(
 
 
 def choose_log_softmax(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
-        not across
-        and gpu.relays
+        not strided
+        and gpu.forward_progress
         and itemsize <= 2
         and 65536 < cols <= 2**22
         and rows * cols > 2**25
     ):
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 4),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -269,12 +269,12 @@ def choose_log_softmax(
     # any width
     BLOCK = (
         256
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=32 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=32 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -285,21 +285,21 @@ def launch_log_softmax(x, y) -> None:
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
     variant, config = choose_log_softmax(
-        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
         gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    if variant == "relay":
+    if variant == "two_pass":
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
-        log_softmax_relay[grid](
-            turns, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+        tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        log_softmax_two_pass[grid](
+            tickets, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -309,26 +309,26 @@ def launch_log_softmax(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         log_softmax_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         log_softmax_finish[grid](
             m_part, y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         log_softmax_rows[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         log_softmax_loop[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -401,13 +401,13 @@ def log_softmax(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def log_softmax_backward_rows(
     x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -431,13 +431,13 @@ def log_softmax_backward_rows(
 @triton.jit
 def log_softmax_backward_loop(
     x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[k](exp(z[..., k]))
@@ -483,22 +483,22 @@ def log_softmax_backward_loop(
 
 
 @triton.jit
-def log_softmax_backward_relay(
-    turns_ptr, x_ptr, dy_ptr, m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, dx_ptr, rows,
-    D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+def log_softmax_backward_two_pass(
+    tickets_ptr, x_ptr, dy_ptr, m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, dx_ptr,
+    rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: m, y_sum, dy_log_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    """Program `ticket`: m, y_sum, dy_log_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     blocks = tl.cdiv(D, BLOCK)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(rows, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -531,18 +531,18 @@ def log_softmax_backward_relay(
             mask=row < rows,
         )
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         m_parts = tl.load(
             m_part_ptr + row * blocks + parts,
@@ -579,13 +579,13 @@ def log_softmax_backward_relay(
 def log_softmax_backward_part(
     x_ptr, dy_ptr, m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, rows, D, x_row, x_col,
     dy_row, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): m, y_sum, dy_log_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -615,17 +615,17 @@ def log_softmax_backward_part(
 def log_softmax_backward_finish(
     m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, x_ptr, dy_ptr, dx_ptr, rows, D, x_row,
     x_col, dy_row, dy_col, dx_row, dx_col, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
@@ -656,44 +656,44 @@ def log_softmax_backward_finish(
 
 
 def choose_log_softmax_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
-        not across
-        and gpu.relays
+        not strided
+        and gpu.forward_progress
         and itemsize <= 2
         and 65536 < cols <= 2**22
         and rows * cols > 2**25
     ):
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 4),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 4),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -709,12 +709,12 @@ def choose_log_softmax_backward(
     # any width
     BLOCK = (
         256
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=32 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=32 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -726,24 +726,24 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     variant, config = choose_log_softmax_backward(
-        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
         itemsize=dx.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    if variant == "relay":
+    if variant == "two_pass":
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         dy_log_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
-        log_softmax_backward_relay[grid](
-            turns, x, dy, m_part, y_sum_part, dy_log_sum_part, dx, batch, D, *x.stride(),
+        tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        log_softmax_backward_two_pass[grid](
+            tickets, x, dy, m_part, y_sum_part, dy_log_sum_part, dx, batch, D, *x.stride(),
             *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -755,22 +755,22 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         log_softmax_backward_part[grid](
             x, dy, m_part, y_sum_part, dy_log_sum_part, batch, D, *x.stride(), *dy.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         log_softmax_backward_finish[grid](
             m_part, y_sum_part, dy_log_sum_part, x, dy, dx, batch, D, *x.stride(), *dy.stride(),
             *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         log_softmax_backward_rows[grid](
             x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -778,7 +778,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         log_softmax_backward_loop[grid](
             x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 

@@ -31,8 +31,8 @@ def matmul_tf32x3(
         # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             y_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -40,7 +40,7 @@ def matmul_tf32x3(
                 a_part = a_tiles.load([first_m + (product == 0) * M, start])
                 b_part = b_tiles.load([first_n + (product == 1) * N, start]).T
                 y_sum_terms = tl.dot(a_part, b_part, y_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             y_sum += y_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -61,9 +61,9 @@ def matmul_tf32x3(
 
 
 @triton.jit
-def matmul_left_ahead(
+def matmul_presplit_lhs(
     b_tiles, a_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
-    B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_B: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -76,14 +76,14 @@ def matmul_left_ahead(
         # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            b = b_tiles.load([start, first_n]).T if B_TURNED else b_tiles.load([first_n, start])
-            b_number, b_rest = lib.tf32_parts(b)
-            a_number = a_tiles.load([first_m, start]).T
-            a_rest = a_tiles.load([first_m + M, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            y_sum_terms = tl.dot(b_rest, a_number, input_precision="tf32")
-            y_sum_terms = tl.dot(b_number, a_rest, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(b_number, a_number, y_sum_terms, input_precision="tf32")
+            b = b_tiles.load([start, first_n]).T if TRANS_B else b_tiles.load([first_n, start])
+            b_hi, b_lo = lib.tf32_parts(b)
+            a_hi = a_tiles.load([first_m, start]).T
+            a_lo = a_tiles.load([first_m + M, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            y_sum_terms = tl.dot(b_lo, a_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(b_hi, a_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(b_hi, a_hi, y_sum_terms, input_precision="tf32")
         y_sum = y_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -100,9 +100,9 @@ def matmul_left_ahead(
 
 
 @triton.jit
-def matmul_right_ahead(
+def matmul_presplit_rhs(
     a_tiles, b_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
-    A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_A: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -115,14 +115,14 @@ def matmul_right_ahead(
         # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
-            a_number, a_rest = lib.tf32_parts(a)
-            b_number = b_tiles.load([first_n, start]).T
-            b_rest = b_tiles.load([first_n + N, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            y_sum_terms = tl.dot(a_rest, b_number, input_precision="tf32")
-            y_sum_terms = tl.dot(a_number, b_rest, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(a_number, b_number, y_sum_terms, input_precision="tf32")
+            a = a_tiles.load([start, first_m]).T if TRANS_A else a_tiles.load([first_m, start])
+            a_hi, a_lo = lib.tf32_parts(a)
+            b_hi = b_tiles.load([first_n, start]).T
+            b_lo = b_tiles.load([first_n + N, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            y_sum_terms = tl.dot(a_lo, b_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(a_hi, b_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(a_hi, b_hi, y_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -140,7 +140,7 @@ def matmul_right_ahead(
 @triton.jit
 def matmul_persistent(
     a_tiles, b_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -154,8 +154,8 @@ def matmul_persistent(
         # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
-            b = b_tiles.load([first_n, start]).T if B_TURNED else b_tiles.load([start, first_n])
+            a = a_tiles.load([start, first_m]).T if TRANS_A else a_tiles.load([first_m, start])
+            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -172,13 +172,13 @@ def matmul_persistent(
 
 
 @triton.jit
-def matmul_strips(
+def matmul_subtiles(
     a_tiles, b_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -190,26 +190,26 @@ def matmul_strips(
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            b = b_tiles.load([first_n, start]).T if B_TURNED else b_tiles.load([start, first_n])
-            a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
+            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
+            a = a_tiles.load([start, first_m]).T if TRANS_A else a_tiles.load([first_m, start])
             y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             a2 = (
                 a_tiles.load([start, first_m + BLOCK_M]).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([first_m + BLOCK_M, start])
             )
             y_sum_1 = tl.dot(a2, b, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             a3 = (
                 a_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if A_TURNED
+                if TRANS_A
                 else a_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             y_sum_2 = tl.dot(a3, b, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             if y_tiles is None:
@@ -221,7 +221,7 @@ def matmul_strips(
 @triton.jit
 def matmul_parts(
     a_tiles, b_tiles, y_sum_parts_ptr, M, N, K, CHUNK,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -229,17 +229,17 @@ def matmul_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
-            b = b_tiles.load([first_n, start]).T if B_TURNED else b_tiles.load([start, first_n])
+            a = a_tiles.load([start, first_m]).T if TRANS_A else a_tiles.load([first_m, start])
+            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -320,27 +320,36 @@ def matmul_combine(
 
 def choose_matmul(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -363,8 +372,8 @@ def choose_matmul(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -377,7 +386,7 @@ def choose_matmul(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -388,7 +397,7 @@ def choose_matmul(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -406,23 +415,23 @@ def launch_matmul(a, b, y) -> None:
     variant, config = choose_matmul(
         M=M, N=N, K=K, tma=lib.takes_tiles(a, b), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=y.element_size(),
-        copied_bytes=lib.copied_bytes(a, b), turned_bytes=lib.turned_bytes(b),
-        wide=lib.are_wide(a, b), gpu=gpu,
+        copied_bytes=lib.copied_bytes(a, b), transposed_bytes=lib.transposed_bytes(b),
+        vectorized=lib.vectorized(a, b), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
-    if variant == "left_ahead":
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        matmul_left_ahead[grid](
+        matmul_presplit_lhs[grid](
             b_tiles, a_tiles, y_tiles, y, M, N, K, *y.stride(),
-            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
@@ -431,27 +440,27 @@ def launch_matmul(a, b, y) -> None:
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        matmul_right_ahead[grid](
+        matmul_presplit_rhs[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
-            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, M, N), dtype=compute, device=a.device)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         matmul_parts[grid](
             a_tiles, b_tiles, y_sum_parts, M, N, K,
-            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -460,23 +469,23 @@ def launch_matmul(a, b, y) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_persistent[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
-            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        matmul_strips[grid](
+        matmul_subtiles[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
-            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -581,8 +590,8 @@ def matmul_backward_da_tf32x3(
         # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             da_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -590,7 +599,7 @@ def matmul_backward_da_tf32x3(
                 dy_part = dy_tiles.load([first_m + (product == 0) * M, start])
                 b_part = b_tiles.load([first_n + (product == 1) * K, start]).T
                 da_sum_terms = tl.dot(dy_part, b_part, da_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             da_sum += da_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -611,9 +620,9 @@ def matmul_backward_da_tf32x3(
 
 
 @triton.jit
-def matmul_backward_da_left_ahead(
+def matmul_backward_da_presplit_lhs(
     b_tiles, dy_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
-    B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_B: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -626,14 +635,14 @@ def matmul_backward_da_left_ahead(
         # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            b = b_tiles.load([start, first_n]).T if B_TURNED else b_tiles.load([first_n, start])
-            b_number, b_rest = lib.tf32_parts(b)
-            dy_number = dy_tiles.load([first_m, start]).T
-            dy_rest = dy_tiles.load([first_m + M, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            da_sum_terms = tl.dot(b_rest, dy_number, input_precision="tf32")
-            da_sum_terms = tl.dot(b_number, dy_rest, da_sum_terms, input_precision="tf32")
-            da_sum += tl.dot(b_number, dy_number, da_sum_terms, input_precision="tf32")
+            b = b_tiles.load([start, first_n]).T if TRANS_B else b_tiles.load([first_n, start])
+            b_hi, b_lo = lib.tf32_parts(b)
+            dy_hi = dy_tiles.load([first_m, start]).T
+            dy_lo = dy_tiles.load([first_m + M, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            da_sum_terms = tl.dot(b_lo, dy_hi, input_precision="tf32")
+            da_sum_terms = tl.dot(b_hi, dy_lo, da_sum_terms, input_precision="tf32")
+            da_sum += tl.dot(b_hi, dy_hi, da_sum_terms, input_precision="tf32")
         da_sum = da_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -650,9 +659,9 @@ def matmul_backward_da_left_ahead(
 
 
 @triton.jit
-def matmul_backward_da_right_ahead(
+def matmul_backward_da_presplit_rhs(
     dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
-    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -665,14 +674,14 @@ def matmul_backward_da_right_ahead(
         # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            dy_number, dy_rest = lib.tf32_parts(dy)
-            b_number = b_tiles.load([first_n, start]).T
-            b_rest = b_tiles.load([first_n + K, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            da_sum_terms = tl.dot(dy_rest, b_number, input_precision="tf32")
-            da_sum_terms = tl.dot(dy_number, b_rest, da_sum_terms, input_precision="tf32")
-            da_sum += tl.dot(dy_number, b_number, da_sum_terms, input_precision="tf32")
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            dy_hi, dy_lo = lib.tf32_parts(dy)
+            b_hi = b_tiles.load([first_n, start]).T
+            b_lo = b_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            da_sum_terms = tl.dot(dy_lo, b_hi, input_precision="tf32")
+            da_sum_terms = tl.dot(dy_hi, b_lo, da_sum_terms, input_precision="tf32")
+            da_sum += tl.dot(dy_hi, b_hi, da_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -690,7 +699,7 @@ def matmul_backward_da_right_ahead(
 @triton.jit
 def matmul_backward_da_persistent(
     dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
-    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -704,8 +713,8 @@ def matmul_backward_da_persistent(
         # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            b = b_tiles.load([first_n, start]).T if B_TURNED else b_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -722,13 +731,13 @@ def matmul_backward_da_persistent(
 
 
 @triton.jit
-def matmul_backward_da_strips(
+def matmul_backward_da_subtiles(
     dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
-    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -740,26 +749,26 @@ def matmul_backward_da_strips(
         da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            b = b_tiles.load([first_n, start]).T if B_TURNED else b_tiles.load([start, first_n])
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             da_sum_0 = tl.dot(dy, b, da_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
                 dy_tiles.load([start, first_m + BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + BLOCK_M, start])
             )
             da_sum_1 = tl.dot(dy2, b, da_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
                 dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             da_sum_2 = tl.dot(dy3, b, da_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            da_sum = (da_sum_0, da_sum_1, da_sum_2)[strip]
+            da_sum = (da_sum_0, da_sum_1, da_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
             if da_tiles is None:
@@ -771,7 +780,7 @@ def matmul_backward_da_strips(
 @triton.jit
 def matmul_backward_da_parts(
     dy_tiles, b_tiles, da_sum_parts_ptr, M, K, N, CHUNK,
-    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -779,17 +788,17 @@ def matmul_backward_da_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            b = b_tiles.load([first_n, start]).T if B_TURNED else b_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -888,8 +897,8 @@ def matmul_backward_db_tf32x3(
         # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
             db_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for step in range(0, 3 * TERMS, BLOCK_K):
                 product = step // TERMS
@@ -897,7 +906,7 @@ def matmul_backward_db_tf32x3(
                 dy_part = dy_tiles.load([first_m + (product == 0) * N, start])
                 a_part = a_tiles.load([first_n + (product == 1) * K, start]).T
                 db_sum_terms = tl.dot(dy_part, a_part, db_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
             db_sum += db_sum_terms
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -915,9 +924,9 @@ def matmul_backward_db_tf32x3(
 
 
 @triton.jit
-def matmul_backward_db_left_ahead(
+def matmul_backward_db_presplit_lhs(
     a_tiles, dy_tiles, db_ptr, N, K, M, db_n, db_m,
-    A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_A: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -930,14 +939,14 @@ def matmul_backward_db_left_ahead(
         # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, M, BLOCK_K):
-            a = a_tiles.load([start, first_n]).T if A_TURNED else a_tiles.load([first_n, start])
-            a_number, a_rest = lib.tf32_parts(a)
-            dy_number = dy_tiles.load([first_m, start]).T
-            dy_rest = dy_tiles.load([first_m + N, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            db_sum_terms = tl.dot(a_rest, dy_number, input_precision="tf32")
-            db_sum_terms = tl.dot(a_number, dy_rest, db_sum_terms, input_precision="tf32")
-            db_sum += tl.dot(a_number, dy_number, db_sum_terms, input_precision="tf32")
+            a = a_tiles.load([start, first_n]).T if TRANS_A else a_tiles.load([first_n, start])
+            a_hi, a_lo = lib.tf32_parts(a)
+            dy_hi = dy_tiles.load([first_m, start]).T
+            dy_lo = dy_tiles.load([first_m + N, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            db_sum_terms = tl.dot(a_lo, dy_hi, input_precision="tf32")
+            db_sum_terms = tl.dot(a_hi, dy_lo, db_sum_terms, input_precision="tf32")
+            db_sum += tl.dot(a_hi, dy_hi, db_sum_terms, input_precision="tf32")
         db_sum = db_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -951,9 +960,9 @@ def matmul_backward_db_left_ahead(
 
 
 @triton.jit
-def matmul_backward_db_right_ahead(
+def matmul_backward_db_presplit_rhs(
     dy_tiles, a_tiles, db_ptr, N, K, M, db_n, db_m,
-    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
@@ -966,14 +975,14 @@ def matmul_backward_db_right_ahead(
         # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            dy_number, dy_rest = lib.tf32_parts(dy)
-            a_number = a_tiles.load([first_n, start]).T
-            a_rest = a_tiles.load([first_n + K, start]).T
-            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
-            db_sum_terms = tl.dot(dy_rest, a_number, input_precision="tf32")
-            db_sum_terms = tl.dot(dy_number, a_rest, db_sum_terms, input_precision="tf32")
-            db_sum += tl.dot(dy_number, a_number, db_sum_terms, input_precision="tf32")
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            dy_hi, dy_lo = lib.tf32_parts(dy)
+            a_hi = a_tiles.load([first_n, start]).T
+            a_lo = a_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            db_sum_terms = tl.dot(dy_lo, a_hi, input_precision="tf32")
+            db_sum_terms = tl.dot(dy_hi, a_lo, db_sum_terms, input_precision="tf32")
+            db_sum += tl.dot(dy_hi, a_hi, db_sum_terms, input_precision="tf32")
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -988,7 +997,7 @@ def matmul_backward_db_right_ahead(
 @triton.jit
 def matmul_backward_db_persistent(
     dy_tiles, a_tiles, db_ptr, N, K, M, db_n, db_m,
-    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1002,8 +1011,8 @@ def matmul_backward_db_persistent(
         # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            a = a_tiles.load([first_n, start]).T if A_TURNED else a_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            a = a_tiles.load([first_n, start]).T if TRANS_A else a_tiles.load([start, first_n])
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1017,13 +1026,13 @@ def matmul_backward_db_persistent(
 
 
 @triton.jit
-def matmul_backward_db_strips(
+def matmul_backward_db_subtiles(
     dy_tiles, a_tiles, db_ptr, N, K, M, db_n, db_m,
-    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -1035,26 +1044,26 @@ def matmul_backward_db_strips(
         db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
-            a = a_tiles.load([first_n, start]).T if A_TURNED else a_tiles.load([start, first_n])
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            a = a_tiles.load([first_n, start]).T if TRANS_A else a_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             db_sum_0 = tl.dot(dy, a, db_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
                 dy_tiles.load([start, first_m + BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + BLOCK_M, start])
             )
             db_sum_1 = tl.dot(dy2, a, db_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
                 dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if DY_TURNED
+                if TRANS_DY
                 else dy_tiles.load([first_m + 2 * BLOCK_M, start])
             )
             db_sum_2 = tl.dot(dy3, a, db_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        for strip in tl.static_range(3):
-            first_row = first_m + strip * BLOCK_M
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            db_sum = (db_sum_0, db_sum_1, db_sum_2)[strip]
+            db_sum = (db_sum_0, db_sum_1, db_sum_2)[subtile]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
             tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
@@ -1063,7 +1072,7 @@ def matmul_backward_db_strips(
 @triton.jit
 def matmul_backward_db_parts(
     dy_tiles, a_tiles, db_sum_parts_ptr, N, K, M, CHUNK,
-    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1071,17 +1080,17 @@ def matmul_backward_db_parts(
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
-            a = a_tiles.load([first_n, start]).T if A_TURNED else a_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            a = a_tiles.load([first_n, start]).T if TRANS_A else a_tiles.load([start, first_n])
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
@@ -1166,27 +1175,36 @@ def matmul_backward_db_combine(
 
 def choose_matmul_backward_da(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -1209,8 +1227,8 @@ def choose_matmul_backward_da(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -1223,7 +1241,7 @@ def choose_matmul_backward_da(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -1234,7 +1252,7 @@ def choose_matmul_backward_da(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -1252,23 +1270,23 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     variant, config = choose_matmul_backward_da(
         M=M, N=K, K=N, tma=lib.takes_tiles(dy, b), tf32x3=PRECISION == "tf32x3",
         itemsize=b.element_size(), stored_bytes=da.element_size(),
-        copied_bytes=lib.copied_bytes(dy, b.mT), turned_bytes=lib.turned_bytes(b.mT),
-        wide=lib.are_wide(dy, b.mT), gpu=gpu,
+        copied_bytes=lib.copied_bytes(dy, b.mT), transposed_bytes=lib.transposed_bytes(b.mT),
+        vectorized=lib.vectorized(dy, b.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
-    if variant == "left_ahead":
-        b_tiles, b_turned = lib.tiles(b, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        b_tiles, trans_b = lib.tiles(b, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_da_left_ahead[grid](
+        matmul_backward_da_presplit_lhs[grid](
             b_tiles, dy_tiles, da_tiles, da, M, K, N, *da.stride(),
-            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 4)
@@ -1277,27 +1295,27 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_da_right_ahead[grid](
+        matmul_backward_da_presplit_rhs[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         da_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=b.device)
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         matmul_backward_da_parts[grid](
             dy_tiles, b_tiles, da_sum_parts, M, K, N,
-            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
@@ -1306,23 +1324,23 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_persistent[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
-            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_da_strips[grid](
+        matmul_backward_da_subtiles[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
-            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
@@ -1348,27 +1366,36 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
 
 def choose_matmul_backward_db(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
-        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        ), "left ahead", 4 * M * K),
-        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
             BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
-        ), "both ahead", 4 * (M * K + K * N)),
-        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
-        ), "right ahead", 4 * K * N),
+        ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
@@ -1391,8 +1418,8 @@ def choose_matmul_backward_db(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors"),
-        ("strips", tma and itemsize == 2,
-            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
         ("persistent", tma and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
         ("square", tma and itemsize <= 4, lib.tile(
@@ -1405,7 +1432,7 @@ def choose_matmul_backward_db(
         ), "descriptors"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -1416,7 +1443,7 @@ def choose_matmul_backward_db(
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
@@ -1434,22 +1461,22 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     variant, config = choose_matmul_backward_db(
         M=N, N=K, K=M, tma=lib.takes_tiles(dy, a), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=db.element_size(),
-        copied_bytes=lib.copied_bytes(dy.mT, a), turned_bytes=lib.turned_bytes(a),
-        wide=lib.are_wide(dy.mT, a), gpu=gpu,
+        copied_bytes=lib.copied_bytes(dy.mT, a), transposed_bytes=lib.transposed_bytes(a),
+        vectorized=lib.vectorized(dy.mT, a), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
-    if variant == "left_ahead":
-        a_tiles, a_turned = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
+    if variant == "presplit_lhs":
+        a_tiles, trans_a = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_db_left_ahead[grid](
+        matmul_backward_db_presplit_lhs[grid](
             a_tiles, dy_tiles, db, N, K, M, *db.stride(),
-            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "prepared":
+    elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
@@ -1457,26 +1484,26 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+    elif variant == "presplit_rhs":
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_db_right_ahead[grid](
+        matmul_backward_db_presplit_rhs[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
         PARTS = config["PARTS"]
         db_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=a.device)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         matmul_backward_db_parts[grid](
             dy_tiles, a_tiles, db_sum_parts, N, K, M,
-            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
@@ -1485,21 +1512,21 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_persistent[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
-            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant == "subtiles":
+        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_db_strips[grid](
+        matmul_backward_db_subtiles[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
-            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":

@@ -61,26 +61,26 @@ def max_pool1d_channels(
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_runs(
     x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
-    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, win: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
+    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * stride
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * stride + dil * win - dil - pad) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * stride + dil * win - dil - pad) // RUN
     start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
+    P = tl.multiple_of(tl.cast(P, tl.int64), VEC_Y)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    L = tl.multiple_of(tl.cast(L, tl.int64), VEC_X)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     kept = ()
@@ -97,7 +97,7 @@ def max_pool1d_runs(
             )
             x_line = x_line + lib.phases(x_run, RUN)
         for r in tl.static_range(win):
-            x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+            x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
         kept = kept + (y_max,)
     # Behind all steps: across a store, no load is merged with an equal one.
@@ -150,13 +150,13 @@ def max_pool1d_window(
 def max_pool1d_box(
     x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, dil: tl.constexpr,
-    pad: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P, x_0 = P // WIDE * WIDE, x_0 // WIDE * WIDE
-    x_1, y_0 = x_1 // WIDE * WIDE, y_0 // WIDE * WIDE
-    y_1 = y_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
+    x_1, y_0 = x_1 // VEC * VEC, y_0 // VEC * VEC
+    y_1 = y_1 // VEC * VEC
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -202,8 +202,8 @@ def choose_max_pool1d(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -245,9 +245,9 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_runs[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
-            WIDE_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE,
+            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE,
             stride=stride, pad=pad, dil=dil, win=win,
-            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "window":
@@ -262,7 +262,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         max_pool1d_box[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
-            WIDE=math.gcd(16, P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=math.gcd(16, P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -429,26 +429,26 @@ def max_pool1d_backward_y_at_channels(
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_backward_y_at_runs(
     x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
-    WIDE_Y_AT: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, win: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
+    VEC_Y_AT: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * stride
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * stride + dil * win - dil - pad) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * stride + dil * win - dil - pad) // RUN
     start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y_AT)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
-    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), WIDE_Y_AT)
-    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
+    P = tl.multiple_of(tl.cast(P, tl.int64), VEC_Y_AT)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    L = tl.multiple_of(tl.cast(L, tl.int64), VEC_X)
+    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
+    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     kept = ()
@@ -467,7 +467,7 @@ def max_pool1d_backward_y_at_runs(
             )
             x_line = x_line + lib.phases(x_run, RUN)
         for r2 in tl.static_range(win):
-            x = lib.taken(x_line, r2 * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+            x = lib.taken(x_line, r2 * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
             y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
         kept = kept + (y_at,)
     # Behind all steps: across a store, no load is merged with an equal one.
@@ -522,13 +522,13 @@ def max_pool1d_backward_y_at_window(
 def max_pool1d_backward_y_at_box(
     x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, dil: tl.constexpr,
-    pad: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P, x_0 = P // WIDE * WIDE, x_0 // WIDE * WIDE
-    x_1, y_at_0 = x_1 // WIDE * WIDE, y_at_0 // WIDE * WIDE
-    y_at_1 = y_at_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
+    x_1, y_at_0 = x_1 // VEC * VEC, y_at_0 // VEC * VEC
+    y_at_1 = y_at_1 // VEC * VEC
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -555,14 +555,14 @@ def max_pool1d_backward_dx_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, L, C, P, dy_0, dy_1, dy_2, y_at_0, y_at_1, y_at_2, dx_0,
     dx_1, dx_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    stride: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L, dy_0 = L // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dy_1, y_at_0 = dy_1 // WIDE * WIDE, y_at_0 // WIDE * WIDE
-    y_at_1, dx_0 = y_at_1 // WIDE * WIDE, dx_0 // WIDE * WIDE
-    dx_1 = dx_1 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    L, dy_0 = L // VEC * VEC, dy_0 // VEC * VEC
+    dy_1, y_at_0 = dy_1 // VEC * VEC, y_at_0 // VEC * VEC
+    y_at_1, dx_0 = y_at_1 // VEC * VEC, dx_0 // VEC * VEC
+    dx_1 = dx_1 // VEC * VEC
     tiles = tl.cdiv(L, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -614,8 +614,8 @@ def choose_max_pool1d_backward_y_at(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
@@ -657,9 +657,9 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_backward_y_at_runs[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
-            WIDE_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), COMPUTE=COMPUTE,
+            VEC_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), COMPUTE=COMPUTE,
             stride=stride, pad=pad, dil=dil, win=win,
-            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "window":
@@ -674,7 +674,7 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
         max_pool1d_backward_y_at_box[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
-            WIDE=math.gcd(16, P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)),
+            VEC=math.gcd(16, P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -698,7 +698,7 @@ def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> Non
     max_pool1d_backward_dx_box[grid](
         dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),
         COMPUTE=COMPUTE, win=win, pad=pad, dil=dil, stride=stride,
-        WIDE=math.gcd(16, L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
+        VEC=math.gcd(16, L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

@@ -68,9 +68,9 @@ def max_pool2d_channels(
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_runs(
     x_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
-    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
-    BLOCK: tl.constexpr, EACH: tl.constexpr,
+    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
@@ -78,19 +78,19 @@ def max_pool2d_runs(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * stride
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
     start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
-    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
-    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     x_h0 = step * stride - pad
@@ -112,7 +112,7 @@ def max_pool2d_runs(
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
             for s in tl.static_range(win):
-                x = lib.taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
                 y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
         kept = kept + (y_max,)
@@ -174,14 +174,14 @@ def max_pool2d_window(
 def max_pool2d_box(
     x_ptr, y_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Q, x_0 = Q // WIDE * WIDE, x_0 // WIDE * WIDE
-    x_1, x_2 = x_1 // WIDE * WIDE, x_2 // WIDE * WIDE
-    y_0, y_1 = y_0 // WIDE * WIDE, y_1 // WIDE * WIDE
-    y_2 = y_2 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
+    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
+    y_2 = y_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -231,8 +231,8 @@ def choose_max_pool2d(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -275,9 +275,9 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         max_pool2d_runs[grid](
             x, y, C * N, P, Q, C, H, W, *x.stride(), *y.stride(),
-            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
+            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
             win=win, stride=stride, pad=pad,
-            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
@@ -291,7 +291,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         max_pool2d_box[grid](
             x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            WIDE=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -472,9 +472,9 @@ def max_pool2d_backward_y_at_channels(
 def max_pool2d_backward_y_at_runs(
     x_ptr, y_at_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
     y_at_3,
-    WIDE_Y_AT: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
-    BLOCK: tl.constexpr, EACH: tl.constexpr,
+    VEC_Y_AT: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
@@ -482,19 +482,19 @@ def max_pool2d_backward_y_at_runs(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
-    RUN: tl.constexpr = EACH * stride
+    # The windows of PER_THREAD neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
+    RUN: tl.constexpr = PER_THREAD * stride
     FIRST: tl.constexpr = (-pad) // RUN
-    LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
+    LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
     start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y_AT)
-    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
-    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
-    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
-    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
-    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), WIDE_Y_AT)
-    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
-    y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), WIDE_Y_AT)
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y_AT)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
+    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
+    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
+    y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), VEC_Y_AT)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     x_h0 = step * stride - pad
@@ -517,7 +517,7 @@ def max_pool2d_backward_y_at_runs(
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
             for s2 in tl.static_range(win):
-                x = lib.taken(x_line, s2 - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                x = lib.taken(x_line, s2 - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
                 y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
         kept = kept + (y_at,)
     # Behind all steps: across a store, no load is merged with an equal one.
@@ -588,14 +588,14 @@ def max_pool2d_backward_y_at_box(
     x_ptr, y_at_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
     y_at_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Q, x_0 = Q // WIDE * WIDE, x_0 // WIDE * WIDE
-    x_1, x_2 = x_1 // WIDE * WIDE, x_2 // WIDE * WIDE
-    y_at_0, y_at_1 = y_at_0 // WIDE * WIDE, y_at_1 // WIDE * WIDE
-    y_at_2 = y_at_2 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
+    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
+    y_at_2 = y_at_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -626,15 +626,15 @@ def max_pool2d_backward_dx_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, y_at_0,
     y_at_1, y_at_2, y_at_3, dx_0, dx_1, dx_2, dx_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    W, dy_0 = W // WIDE * WIDE, dy_0 // WIDE * WIDE
-    dy_1, dy_2 = dy_1 // WIDE * WIDE, dy_2 // WIDE * WIDE
-    y_at_0, y_at_1 = y_at_0 // WIDE * WIDE, y_at_1 // WIDE * WIDE
-    y_at_2, dx_0 = y_at_2 // WIDE * WIDE, dx_0 // WIDE * WIDE
-    dx_1, dx_2 = dx_1 // WIDE * WIDE, dx_2 // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    W, dy_0 = W // VEC * VEC, dy_0 // VEC * VEC
+    dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
+    y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
+    y_at_2, dx_0 = y_at_2 // VEC * VEC, dx_0 // VEC * VEC
+    dx_1, dx_2 = dx_1 // VEC * VEC, dx_2 // VEC * VEC
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -710,8 +710,8 @@ def choose_max_pool2d_backward_y_at(
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 64 // terms)),
-            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
@@ -754,9 +754,9 @@ def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         max_pool2d_backward_y_at_runs[grid](
             x, y_at, C * N, P, Q, C, H, W, *x.stride(), *y_at.stride(),
-            WIDE_Y_AT=math.gcd(16, y_at.shape[3], y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            VEC_Y_AT=math.gcd(16, y_at.shape[3], y_at.stride(0), y_at.stride(1), y_at.stride(2)),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
@@ -770,7 +770,7 @@ def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
         max_pool2d_backward_y_at_box[grid](
             x, y_at, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            WIDE=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -796,7 +796,7 @@ def launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
         dy, y_at, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *y_at.stride(),
         *dx.stride(),
         COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
-        WIDE=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+        VEC=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

@@ -21,11 +21,11 @@ from tritongen import lib, runtime
 @triton.jit
 def max_with_index_float_rows(
     x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -43,12 +43,12 @@ def max_with_index_float_rows(
 @triton.jit
 def max_with_index_float_loop(
     x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # v[n] = max[d](x[n, d])
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -71,12 +71,12 @@ def max_with_index_float_loop(
 @triton.jit
 def max_with_index_float_part(
     x_ptr, v_max_part_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): v_max, i over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -130,11 +130,11 @@ def max_with_index_float_finish(
 @triton.jit
 def max_with_index_int_rows(
     x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
-    LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -153,12 +153,12 @@ def max_with_index_int_rows(
 @triton.jit
 def max_with_index_int_loop(
     x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
-    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # v[n] = max[d](x[n, d])
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
@@ -181,12 +181,12 @@ def max_with_index_int_loop(
 @triton.jit
 def max_with_index_int_part(
     x_ptr, v_part_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): v, i over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -234,30 +234,30 @@ def max_with_index_int_finish(
 
 
 def choose_max_with_index_float(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if across else 2048
-        ROWS = (64 if rows > 1024 else 32) if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
+        ROWS = (64 if rows > 1024 else 32) if strided else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
+            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not across:
+    if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -275,7 +275,7 @@ def choose_max_with_index_float(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
@@ -283,8 +283,8 @@ def choose_max_with_index_float(
         )
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -292,7 +292,7 @@ def launch_max_with_index_float(x, v, i) -> None:
     """Computes v, i by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_max_with_index_float(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -307,7 +307,7 @@ def launch_max_with_index_float(x, v, i) -> None:
         max_with_index_float_part[grid](
             x, v_max_part, i_best, i_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -315,46 +315,46 @@ def launch_max_with_index_float(x, v, i) -> None:
             v_max_part, i_best, i_at, i, v, N, i.stride(0), v.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_rows[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_loop[grid](
             x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_max_with_index_int(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if across else 2048
-        ROWS = (64 if rows > 1024 else 32) if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
+        ROWS = (64 if rows > 1024 else 32) if strided else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
+            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not across:
+    if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -372,7 +372,7 @@ def choose_max_with_index_int(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
@@ -380,8 +380,8 @@ def choose_max_with_index_int(
         )
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -389,7 +389,7 @@ def launch_max_with_index_int(x, v, i) -> None:
     """Computes v, i by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_max_with_index_int(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -402,7 +402,7 @@ def launch_max_with_index_int(x, v, i) -> None:
         max_with_index_int_part[grid](
             x, v_part, i_best, i_at, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -411,11 +411,11 @@ def launch_max_with_index_int(x, v, i) -> None:
             LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_rows[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
+            LOWEST=torch.iinfo(x.dtype).min, VEC=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -423,7 +423,7 @@ def launch_max_with_index_int(x, v, i) -> None:
         max_with_index_int_loop[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -529,11 +529,11 @@ def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @triton.jit
 def max_with_index_backward_v_at_rows(
     x_ptr, v_at_ptr, N, D, x_row, x_col, v_at_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -548,12 +548,12 @@ def max_with_index_backward_v_at_rows(
 @triton.jit
 def max_with_index_backward_v_at_loop(
     x_ptr, v_at_ptr, N, D, x_row, x_col, v_at_row,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # v_at[n] = argmax[d](x[n, d])
     v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -571,12 +571,12 @@ def max_with_index_backward_v_at_loop(
 @triton.jit
 def max_with_index_backward_v_at_part(
     x_ptr, v_at_best_ptr, v_at_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): v_at over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -616,11 +616,11 @@ def max_with_index_backward_v_at_finish(
 @triton.jit
 def max_with_index_backward_dx_tile(
     v_at_ptr, dv_ptr, dx_ptr, N, D, v_at_row, dv_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dx_row = D // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -633,30 +633,30 @@ def max_with_index_backward_dx_tile(
 
 
 def choose_max_with_index_backward_v_at(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if across else 2048
-        ROWS = (64 if rows > 1024 else 32) if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
+        ROWS = (64 if rows > 1024 else 32) if strided else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
+            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not across:
+    if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -674,7 +674,7 @@ def choose_max_with_index_backward_v_at(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
@@ -682,8 +682,8 @@ def choose_max_with_index_backward_v_at(
         )
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -691,7 +691,7 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     """Computes v_at by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_max_with_index_backward_v_at(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -705,7 +705,7 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
         max_with_index_backward_v_at_part[grid](
             x, v_at_best, v_at_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -713,18 +713,18 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
             v_at_best, v_at_at, v_at, N, v_at.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_backward_v_at_rows[grid](
             x, v_at, N, D, *x.stride(), v_at.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_backward_v_at_loop[grid](
             x, v_at, N, D, *x.stride(), v_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -744,7 +744,7 @@ def launch_max_with_index_backward_dx(x, dv, v_at, dx) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     max_with_index_backward_dx_tile[grid](
         v_at, dv, dx, N, D, v_at.stride(0), dv.stride(0), *dx.stride(),
-        COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

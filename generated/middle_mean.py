@@ -20,12 +20,12 @@ from tritongen import lib, runtime
 @triton.jit
 def middle_mean_rows(
     x_ptr, y_ptr, D, M, x_b, x_col, x_d, y_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_b = D // VEC * VEC, x_b // VEC * VEC
+    x_col = x_col // VEC * VEC
     tiles = tl.cdiv(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -41,12 +41,12 @@ def middle_mean_rows(
 @triton.jit
 def middle_mean_loop(
     x_ptr, y_ptr, D, M, x_b, x_col, x_d, y_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_b = D // VEC * VEC, x_b // VEC * VEC
+    x_col = x_col // VEC * VEC
     tiles = tl.cdiv(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -68,13 +68,13 @@ def middle_mean_loop(
 @triton.jit
 def middle_mean_part(
     x_ptr, y_sum_part_ptr, D, M, x_b, x_col, x_d, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_b = D // VEC * VEC, x_b // VEC * VEC
+    x_col = x_col // VEC * VEC
     tiles = tl.cdiv(D, ROWS)
     outer = (tl.program_id(1) // tiles).to(tl.int64)
     row = (tl.program_id(1) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -96,11 +96,11 @@ def middle_mean_part(
 @triton.jit
 def middle_mean_finish(
     y_sum_part_ptr, y_ptr, D, M, y_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D = D // VEC * VEC
     tiles = tl.cdiv(D, MERGE)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
@@ -116,17 +116,17 @@ def middle_mean_finish(
 
 
 def choose_middle_mean(
-    cols: int, row_run: int, row_runs: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if row_runs * lib.cdiv(row_run, 32 if across else 1) < 2 * gpu.sms and cols > (
-        2048 if across else 8192
+    if row_runs * lib.cdiv(row_run, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        2048 if strided else 8192
     ):
-        BLOCK = 64 if across else 2048
-        ROWS = min(32 if across else 1, lib.pow2(max(1, row_run)))
+        BLOCK = 64 if strided else 2048
+        ROWS = min(32 if strided else 1, lib.pow2(max(1, row_run)))
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms,
+            (4 if strided else 16) * gpu.sms,
             row_runs * lib.cdiv(row_run, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -135,8 +135,8 @@ def choose_middle_mean(
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
             ROWS=min(max(1, 8192 // BLOCK), lib.pow2(max(1, row_run))),
             num_warps=4 if BLOCK <= 16 else 8,
@@ -144,7 +144,7 @@ def choose_middle_mean(
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -164,8 +164,9 @@ def choose_middle_mean(
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=min(64 if across else 1, lib.pow2(max(1, row_run))),
-        num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096,
+        ROWS=min(64 if strided else 1, lib.pow2(max(1, row_run))),
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -175,7 +176,7 @@ def launch_middle_mean(x, y) -> None:
     y = y.view(B * D)
     rows = B * D
     variant, config = choose_middle_mean(
-        cols=M, row_run=D, row_runs=B, across=0 < x.stride(2) < x.stride(1),
+        cols=M, row_run=D, row_runs=B, strided=0 < x.stride(2) < x.stride(1),
         aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -187,27 +188,27 @@ def launch_middle_mean(x, y) -> None:
         grid = (PARTS, B * lib.cdiv(D, ROWS))
         middle_mean_part[grid](
             x, y_sum_part, D, M, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (B * lib.cdiv(D, config["MERGE"]),)
         middle_mean_finish[grid](
             y_sum_part, y, D, M, y.stride(0),
-            WIDE=math.gcd(16, D), enable_fp_fusion=True,
+            VEC=math.gcd(16, D), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (B * lib.cdiv(D, ROWS),)
         middle_mean_rows[grid](
             x, y, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (B * lib.cdiv(D, ROWS),)
         middle_mean_loop[grid](
             x, y, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -272,14 +273,14 @@ def middle_mean(x: torch.Tensor) -> torch.Tensor:
 def middle_mean_backward_strided(
     dy_ptr, dx_ptr, outer, middle, inner, M, dy_outer_at, dy_middle_at, dy_inner_at,
     dx_outer_at, dx_middle_at, dx_inner_at,
-    COMPUTE: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_DX: tl.constexpr,
-    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_DY: tl.constexpr, VEC_DX: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
-    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
-    inner = inner // WIDE_DX * WIDE_DX
+    # VEC_DY, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    inner = inner // VEC_DX * VEC_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -300,7 +301,7 @@ def middle_mean_backward_strided(
 
 
 def choose_middle_mean_backward(
-    outer: int, middle: int, inner: int, turned: bool,
+    outer: int, middle: int, inner: int, transposed: bool,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
@@ -311,7 +312,7 @@ def choose_middle_mean_backward(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -319,9 +320,9 @@ def choose_middle_mean_backward(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -332,7 +333,7 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
     outer, middle, inner = dx.shape
     _, config = choose_middle_mean_backward(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (
@@ -342,9 +343,8 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
     )
     middle_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, M, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
-        **config,
+        COMPUTE=COMPUTE, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -20,11 +20,11 @@ from tritongen import lib, runtime
 @triton.jit
 def mse_rows(
     x_ptr, t_ptr, loss_ptr, cols, x_col, t_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -39,11 +39,11 @@ def mse_rows(
 @triton.jit
 def mse_loop(
     x_ptr, t_ptr, loss_ptr, cols, x_col, t_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # loss = mean[...]((x[...] - t[...]) ** 2)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -62,12 +62,12 @@ def mse_loop(
 @triton.jit
 def mse_part(
     x_ptr, t_ptr, loss_sum_part_ptr, cols, x_col, t_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -105,30 +105,30 @@ def mse_finish(
 
 
 def choose_mse(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -147,7 +147,8 @@ def choose_mse(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -158,7 +159,7 @@ def launch_mse(x, t, loss) -> None:
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
     variant, config = choose_mse(
-        rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
+        rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
         gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -170,7 +171,7 @@ def launch_mse(x, t, loss) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         mse_part[grid](
             x, t, loss_sum_part, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -178,17 +179,17 @@ def launch_mse(x, t, loss) -> None:
             loss_sum_part, loss, batch,
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         mse_rows[grid](
             x, t, loss, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         mse_loop[grid](
             x, t, loss, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -336,17 +337,17 @@ def mse_backward_strided(
     x_ptr, t_ptr, dx_ptr, dt_ptr, dloss, outer, middle, inner, batch, x_outer_at,
     x_middle_at, x_inner_at, t_outer_at, t_middle_at, t_inner_at, dx_outer_at, dx_middle_at,
     dx_inner_at, dt_outer_at, dt_middle_at, dt_inner_at,
-    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE_X: tl.constexpr,
-    WIDE_T_: tl.constexpr, WIDE_DX: tl.constexpr, WIDE_DT: tl.constexpr,
-    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC_X: tl.constexpr,
+    VEC_T_: tl.constexpr, VEC_DX: tl.constexpr, VEC_DT: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_T_, WIDE_DX, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    t_outer_at, t_middle_at = t_outer_at // WIDE_T_ * WIDE_T_, t_middle_at // WIDE_T_ * WIDE_T_
-    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
-    dt_outer_at, dt_middle_at = dt_outer_at // WIDE_DT * WIDE_DT, dt_middle_at // WIDE_DT * WIDE_DT
-    inner = inner // WIDE_DT * WIDE_DT
+    # VEC_X, VEC_T_, VEC_DX, VEC_DT divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    t_outer_at, t_middle_at = t_outer_at // VEC_T_ * VEC_T_, t_middle_at // VEC_T_ * VEC_T_
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    dt_outer_at, dt_middle_at = dt_outer_at // VEC_DT * VEC_DT, dt_middle_at // VEC_DT * VEC_DT
+    inner = inner // VEC_DT * VEC_DT
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -379,7 +380,7 @@ def mse_backward_strided(
 
 
 def choose_mse_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -393,7 +394,7 @@ def choose_mse_backward(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -401,9 +402,9 @@ def choose_mse_backward(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -413,9 +414,10 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
     x, t_, dx, dt = lib.three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
     outer, middle, inner = dt.shape
     total = dt.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, t_, dx, dt))
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (x, t_, dx, dt))
     variant, config = choose_mse_backward(
-        outer=outer, middle=middle, inner=inner, turned=turned, itemsize=t_.element_size(),
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
+        itemsize=t_.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype) else tl.float32
@@ -440,11 +442,10 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
             x, t_, dx, dt, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
             *dx.stride(), *dt.stride(),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
-            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
-            WIDE_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True,
-            **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
+            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
+            VEC_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

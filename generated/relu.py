@@ -41,14 +41,14 @@ def relu_flat(x_ptr, y_ptr, total, x_i, y_i, COMPUTE: tl.constexpr, BLOCK: tl.co
 def relu_strided(
     x_ptr, y_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at, y_outer_at,
     y_middle_at, y_inner_at,
-    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, OUTER: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_Y: tl.constexpr, OUTER: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
-    inner = inner // WIDE_Y * WIDE_Y
+    # VEC_X, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
+    inner = inner // VEC_Y * VEC_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -68,7 +68,7 @@ def relu_strided(
 
 
 def choose_relu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -82,7 +82,7 @@ def choose_relu(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -90,9 +90,9 @@ def choose_relu(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -103,7 +103,8 @@ def launch_relu(x, y) -> None:
     total = y.numel()
     variant, config = choose_relu(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y)), itemsize=x.element_size(),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, y)),
+        itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -121,8 +122,8 @@ def launch_relu(x, y) -> None:
         )
         relu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -210,15 +211,15 @@ def relu_backward_flat(
 def relu_backward_strided(
     x_ptr, dy_ptr, dx_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
     dy_outer_at, dy_middle_at, dy_inner_at, dx_outer_at, dx_middle_at, dx_inner_at,
-    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_DY: tl.constexpr,
-    WIDE_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_X: tl.constexpr, VEC_DY: tl.constexpr, VEC_DX: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
-    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
-    inner = inner // WIDE_DX * WIDE_DX
+    # VEC_X, VEC_DY, VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    x_outer_at, x_middle_at = x_outer_at // VEC_X * VEC_X, x_middle_at // VEC_X * VEC_X
+    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
+    dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
+    inner = inner // VEC_DX * VEC_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -242,7 +243,7 @@ def relu_backward_strided(
 
 
 def choose_relu_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -256,7 +257,7 @@ def choose_relu_backward(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -264,9 +265,9 @@ def choose_relu_backward(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -277,7 +278,7 @@ def launch_relu_backward(x, dy, dx) -> None:
     total = dx.numel()
     variant, config = choose_relu_backward(
         outer=outer, middle=middle, inner=inner,
-        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, dy, dx)),
+        transposed=any(0 < t.stride(1) < t.stride(2) for t in (x, dy, dx)),
         itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
@@ -296,10 +297,9 @@ def launch_relu_backward(x, dy, dx) -> None:
         )
         relu_backward_strided[grid](
             x, dy, dx, outer, middle, inner, *x.stride(), *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
-            **config,
+            COMPUTE=COMPUTE, VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -21,13 +21,13 @@ from tritongen import lib, runtime
 @triton.jit
 def rms_norm_rows(
     x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -45,13 +45,13 @@ def rms_norm_rows(
 @triton.jit
 def rms_norm_loop(
     x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # ms[...] = mean[d](x[..., d] ** 2)
@@ -79,23 +79,23 @@ def rms_norm_loop(
 
 
 @triton.jit
-def rms_norm_relay(
-    turns_ptr, x_ptr, ms_sum_part_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col,
+def rms_norm_two_pass(
+    tickets_ptr, x_ptr, ms_sum_part_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col,
     gain_col, y_row, y_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: ms_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    """Program `ticket`: ms_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     blocks = tl.cdiv(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(rows, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -112,18 +112,18 @@ def rms_norm_relay(
             mask=row < rows,
         )
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         ms_sum_parts = tl.load(
             ms_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
@@ -143,12 +143,12 @@ def rms_norm_relay(
 @triton.jit
 def rms_norm_part(
     x_ptr, ms_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): ms_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -168,17 +168,17 @@ def rms_norm_part(
 def rms_norm_finish(
     ms_sum_part_ptr, x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row,
     y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     ms_sum_parts = tl.load(
         ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -198,38 +198,38 @@ def rms_norm_finish(
 
 
 def choose_rms_norm(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if (
         0 < cols <= 16384
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -255,12 +255,12 @@ def choose_rms_norm(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
     variant, config = choose_rms_norm(
-        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
@@ -280,14 +280,15 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "relay":
+    if variant == "two_pass":
         ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
-        rms_norm_relay[grid](
-            turns, x, ms_sum_part, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
+        tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        rms_norm_two_pass[grid](
+            tickets, x, ms_sum_part, gain, y, eps, batch, D, *x.stride(), gain.stride(0),
+            *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -295,27 +296,27 @@ def launch_rms_norm(x, gain, y, eps) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         rms_norm_part[grid](
             x, ms_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         rms_norm_finish[grid](
             ms_sum_part, x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         rms_norm_rows[grid](
             x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         rms_norm_loop[grid](
             x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -413,13 +414,13 @@ def rms_norm(
 def rms_norm_backward_ms_sum_rows(
     x_ptr, ms_sum_ptr, dy_ptr, gain_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col,
     ms_sum_row, dy_row, dy_col, gain_col, dy_rsqrt_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -449,13 +450,13 @@ def rms_norm_backward_ms_sum_rows(
 def rms_norm_backward_ms_sum_loop(
     x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col,
     dy_row, dy_col, gain_col, ms_sum_row, dy_rsqrt_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # ms[...] = mean[d](x[..., d] ** 2)
@@ -504,24 +505,24 @@ def rms_norm_backward_ms_sum_loop(
 
 
 @triton.jit
-def rms_norm_backward_ms_sum_relay(
-    turns_ptr, x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr,
+def rms_norm_backward_ms_sum_two_pass(
+    tickets_ptr, x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr,
     dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col, dy_row, dy_col, gain_col, ms_sum_row,
     dy_rsqrt_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: ms_sum, dy_rsqrt over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    """Program `ticket`: ms_sum, dy_rsqrt over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     blocks = tl.cdiv(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(rows, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -553,18 +554,18 @@ def rms_norm_backward_ms_sum_relay(
             mask=row < rows,
         )
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         ms_sum_parts = tl.load(
             ms_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
@@ -601,13 +602,13 @@ def rms_norm_backward_ms_sum_relay(
 def rms_norm_backward_ms_sum_part(
     x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, rows, D, x_row, x_col,
     dy_row, dy_col, gain_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): ms_sum, dy_rsqrt over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    dy_row = dy_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -638,17 +639,17 @@ def rms_norm_backward_ms_sum_finish(
     ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr, dy_rsqrt_ptr, dy_ptr, gain_ptr, x_ptr,
     dx_ptr, eps, rows, D, ms_sum_row, dy_rsqrt_row, dy_row, dy_col, gain_col, x_row, x_col,
     dx_row, dx_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
-    x_row, dx_row = x_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     ms_sum_parts = tl.load(
         ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -684,13 +685,13 @@ def rms_norm_backward_ms_sum_finish(
 def rms_norm_backward_dgain_rows(
     dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_row, x_col, x_row,
     ms_sum_col, dgain_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
+    x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < D) & (col < cols)
@@ -707,13 +708,13 @@ def rms_norm_backward_dgain_rows(
 def rms_norm_backward_dgain_loop(
     dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_row, x_col, x_row,
     ms_sum_col, dgain_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
+    x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
@@ -733,13 +734,13 @@ def rms_norm_backward_dgain_loop(
 def rms_norm_backward_dgain_part(
     dy_ptr, x_ptr, ms_sum_ptr, dgain_sum_part_ptr, eps, D, cols, dy_col, dy_row, x_col,
     x_row, ms_sum_col, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dgain_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
+    x_col = x_col // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -763,11 +764,11 @@ def rms_norm_backward_dgain_part(
 @triton.jit
 def rms_norm_backward_dgain_finish(
     dgain_sum_part_ptr, dgain_ptr, D, dgain_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D = D // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dgain_sum_parts = tl.load(
@@ -781,12 +782,12 @@ def rms_norm_backward_dgain_finish(
 @triton.jit
 def rms_norm_backward_deps_rows(
     ms_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -807,12 +808,12 @@ def rms_norm_backward_deps_rows(
 @triton.jit
 def rms_norm_backward_deps_loop(
     ms_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
@@ -835,12 +836,12 @@ def rms_norm_backward_deps_loop(
 def rms_norm_backward_deps_part(
     ms_sum_ptr, dy_rsqrt_ptr, deps_sum_part_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
     CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols = cols // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -881,36 +882,36 @@ def rms_norm_backward_deps_finish(
 
 
 def choose_rms_norm_backward_ms_sum(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
-    if 0 < cols <= 16384 and not across:
+    if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
@@ -928,12 +929,12 @@ def choose_rms_norm_backward_ms_sum(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -945,7 +946,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     variant, config = choose_rms_norm_backward_ms_sum(
-        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
@@ -954,17 +955,17 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "relay":
+    if variant == "two_pass":
         ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         dy_rsqrt_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
-        rms_norm_backward_ms_sum_relay[grid](
-            turns, x, dy, gain, ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dx, eps, batch, D,
+        tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        rms_norm_backward_ms_sum_two_pass[grid](
+            tickets, x, dy, gain, ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dx, eps, batch, D,
             *x.stride(), *dy.stride(), gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0),
             *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -975,24 +976,24 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
         rms_norm_backward_ms_sum_part[grid](
             x, dy, gain, ms_sum_part, dy_rsqrt_part, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         rms_norm_backward_ms_sum_finish[grid](
             ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dy, gain, x, dx, eps, batch, D,
             ms_sum.stride(0), dy_rsqrt.stride(0), *dy.stride(), gain.stride(0), *x.stride(),
             *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         rms_norm_backward_ms_sum_rows[grid](
             x, ms_sum, dy, gain, dy_rsqrt, dx, eps, batch, D, *x.stride(), ms_sum.stride(0),
             *dy.stride(), gain.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -1001,34 +1002,34 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
 
 def choose_rms_norm_backward_dgain(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
-    if 0 < cols <= 16384 and not across:
+    if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
@@ -1045,7 +1046,8 @@ def choose_rms_norm_backward_dgain(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -1057,7 +1059,7 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     x = lib.reshaped(x, batch, D)
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_rms_norm_backward_dgain(
-        rows=D, cols=batch, across=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
+        rows=D, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
         gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1074,22 +1076,22 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
             dy, x, ms_sum, dgain_sum_part, eps, D, batch, *dy.stride(), *x.stride(),
             ms_sum.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, config["MERGE"]),)
         rms_norm_backward_dgain_finish[grid](
             dgain_sum_part, dgain, D, dgain.stride(0),
-            WIDE=math.gcd(16, D), enable_fp_fusion=True,
+            VEC=math.gcd(16, D), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
         rms_norm_backward_dgain_rows[grid](
             dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(D, ROWS),)
@@ -1097,35 +1099,35 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
             dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_rms_norm_backward_deps(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -1144,7 +1146,8 @@ def choose_rms_norm_backward_deps(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -1154,7 +1157,7 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
     batch = math.prod(x.shape[:-1])
     rows = 1
     variant, config = choose_rms_norm_backward_deps(
-        rows=rows, cols=batch, across=False, aligned=batch * ms_sum.element_size() % 8 == 0,
+        rows=rows, cols=batch, strided=False, aligned=batch * ms_sum.element_size() % 8 == 0,
         gpu=lib.gpu(ms_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1169,7 +1172,7 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
         grid = (PARTS, lib.cdiv(rows, ROWS))
         rms_norm_backward_deps_part[grid](
             ms_sum, dy_rsqrt, deps_sum_part, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, batch),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -1177,18 +1180,18 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
             deps_sum_part, deps,
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         rms_norm_backward_deps_rows[grid](
             ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, batch),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         rms_norm_backward_deps_loop[grid](
             ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -20,11 +20,11 @@ from tritongen import lib, runtime
 @triton.jit
 def row_argmax_float_rows(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -39,12 +39,12 @@ def row_argmax_float_rows(
 @triton.jit
 def row_argmax_float_loop(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -62,12 +62,12 @@ def row_argmax_float_loop(
 @triton.jit
 def row_argmax_float_part(
     x_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -107,11 +107,11 @@ def row_argmax_float_finish(
 @triton.jit
 def row_argmax_int_rows(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
-    LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -127,12 +127,12 @@ def row_argmax_int_rows(
 @triton.jit
 def row_argmax_int_loop(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
-    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
@@ -150,12 +150,12 @@ def row_argmax_int_loop(
 @triton.jit
 def row_argmax_int_part(
     x_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -193,30 +193,30 @@ def row_argmax_int_finish(
 
 
 def choose_row_argmax_float(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if across else 2048
-        ROWS = (64 if rows > 1024 else 32) if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
+        ROWS = (64 if rows > 1024 else 32) if strided else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
+            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not across:
+    if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -234,7 +234,7 @@ def choose_row_argmax_float(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
@@ -242,8 +242,8 @@ def choose_row_argmax_float(
         )
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def launch_row_argmax_float(x, i) -> None:
     """Computes i by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_argmax_float(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -265,7 +265,7 @@ def launch_row_argmax_float(x, i) -> None:
         row_argmax_float_part[grid](
             x, i_best, i_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -273,46 +273,46 @@ def launch_row_argmax_float(x, i) -> None:
             i_best, i_at, i, N, i.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_rows[grid](
             x, i, N, D, *x.stride(), i.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_loop[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_row_argmax_int(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if across else 2048
-        ROWS = (64 if rows > 1024 else 32) if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
+        ROWS = (64 if rows > 1024 else 32) if strided else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
+            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not across:
+    if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -330,7 +330,7 @@ def choose_row_argmax_int(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
@@ -338,8 +338,8 @@ def choose_row_argmax_int(
         )
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -347,7 +347,7 @@ def launch_row_argmax_int(x, i) -> None:
     """Computes i by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_argmax_int(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -359,7 +359,7 @@ def launch_row_argmax_int(x, i) -> None:
         row_argmax_int_part[grid](
             x, i_best, i_at, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -368,11 +368,11 @@ def launch_row_argmax_int(x, i) -> None:
             LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_rows[grid](
             x, i, N, D, *x.stride(), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
+            LOWEST=torch.iinfo(x.dtype).min, VEC=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -380,7 +380,7 @@ def launch_row_argmax_int(x, i) -> None:
         row_argmax_int_loop[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -20,11 +20,11 @@ from tritongen import lib, runtime
 @triton.jit
 def row_max_float_rows(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -37,11 +37,11 @@ def row_max_float_rows(
 @triton.jit
 def row_max_float_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[n] = max[d](x[n, d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -57,12 +57,12 @@ def row_max_float_loop(
 @triton.jit
 def row_max_float_part(
     x_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -99,11 +99,11 @@ def row_max_float_finish(
 @triton.jit
 def row_max_int_rows(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
-    LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -116,12 +116,12 @@ def row_max_int_rows(
 @triton.jit
 def row_max_int_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
-    T: tl.constexpr, LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    T: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y[n] = max[d](x[n, d])
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
@@ -137,12 +137,12 @@ def row_max_int_loop(
 @triton.jit
 def row_max_int_part(
     x_ptr, y_part_ptr, N, D, x_row, x_col, CHUNK,
-    T: tl.constexpr, LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    T: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -173,30 +173,30 @@ def row_max_int_finish(
 
 
 def choose_row_max_float(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -215,7 +215,8 @@ def choose_row_max_float(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -223,7 +224,7 @@ def launch_row_max_float(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_max_float(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -235,7 +236,7 @@ def launch_row_max_float(x, y) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         row_max_float_part[grid](
             x, y_max_part, N, D, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -243,45 +244,45 @@ def launch_row_max_float(x, y) -> None:
             y_max_part, y, N, y.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_max_float_rows[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_float_loop[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_row_max_int(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = 64 if strided else 2048
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -300,7 +301,8 @@ def choose_row_max_int(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -308,7 +310,7 @@ def launch_row_max_int(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_max_int(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -319,7 +321,7 @@ def launch_row_max_int(x, y) -> None:
         row_max_int_part[grid](
             x, y_part, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -328,11 +330,11 @@ def launch_row_max_int(x, y) -> None:
             LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_max_int_rows[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
+            LOWEST=torch.iinfo(x.dtype).min, VEC=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -340,7 +342,7 @@ def launch_row_max_int(x, y) -> None:
         row_max_int_loop[grid](
             x, y, N, D, *x.stride(), y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -436,11 +438,11 @@ def row_max(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def row_max_backward_y_at_rows(
     x_ptr, y_at_ptr, N, D, x_row, x_col, y_at_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -455,12 +457,12 @@ def row_max_backward_y_at_rows(
 @triton.jit
 def row_max_backward_y_at_loop(
     x_ptr, y_at_ptr, N, D, x_row, x_col, y_at_row,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y_at[n] = argmax[d < D](x[n, d])
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -480,12 +482,12 @@ def row_max_backward_y_at_loop(
 @triton.jit
 def row_max_backward_y_at_part(
     x_ptr, y_at_best_ptr, y_at_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_at over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -528,11 +530,11 @@ def row_max_backward_y_at_finish(
 @triton.jit
 def row_max_backward_dx_tile(
     y_at_ptr, dy_ptr, dx_ptr, N, D, y_at_row, dy_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dx_row = D // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -545,30 +547,30 @@ def row_max_backward_dx_tile(
 
 
 def choose_row_max_backward_y_at(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if across else 2048
-        ROWS = (64 if rows > 1024 else 32) if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
+        ROWS = (64 if rows > 1024 else 32) if strided else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
+            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not across:
+    if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -586,7 +588,7 @@ def choose_row_max_backward_y_at(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
@@ -594,8 +596,8 @@ def choose_row_max_backward_y_at(
         )
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -603,7 +605,7 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_max_backward_y_at(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -617,7 +619,7 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
         row_max_backward_y_at_part[grid](
             x, y_at_best, y_at_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -625,18 +627,18 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
             y_at_best, y_at_at, y_at, N, y_at.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_max_backward_y_at_rows[grid](
             x, y_at, N, D, *x.stride(), y_at.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_backward_y_at_loop[grid](
             x, y_at, N, D, *x.stride(), y_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -656,7 +658,7 @@ def launch_row_max_backward_dx(x, dy, y_at, dx) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     row_max_backward_dx_tile[grid](
         y_at, dy, dx, N, D, y_at.stride(0), dy.stride(0), *dx.stride(),
-        COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -20,12 +20,12 @@ from tritongen import lib, runtime
 @triton.jit
 def row_norm_max_rows(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -38,12 +38,12 @@ def row_norm_max_rows(
 @triton.jit
 def row_norm_max_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y_max[n] = max[d](x[n, d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -70,21 +70,21 @@ def row_norm_max_loop(
 
 
 @triton.jit
-def row_norm_max_relay(
-    turns_ptr, x_ptr, y_max_part_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, AHEAD: tl.constexpr,
+def row_norm_max_two_pass(
+    tickets_ptr, x_ptr, y_max_part_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: y_max over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    """Program `ticket`: y_max over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     blocks = tl.cdiv(D, BLOCK)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(N, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(N, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -104,18 +104,18 @@ def row_norm_max_relay(
             mask=row < N,
         )
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < D)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         y_max_parts = tl.load(
             y_max_part_ptr + row * blocks + parts,
@@ -134,12 +134,12 @@ def row_norm_max_relay(
 @triton.jit
 def row_norm_max_part(
     x_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -160,17 +160,17 @@ def row_norm_max_part(
 @triton.jit
 def row_norm_max_finish(
     y_max_part_ptr, x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     y_max_parts = tl.load(
         y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
@@ -186,38 +186,38 @@ def row_norm_max_finish(
 
 
 def choose_row_norm_max(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -237,12 +237,12 @@ def choose_row_norm_max(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -250,19 +250,19 @@ def launch_row_norm_max(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_norm_max(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    if variant == "relay":
+    if variant == "two_pass":
         y_max_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
-        row_norm_max_relay[grid](
-            turns, x, y_max_part, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+        tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        row_norm_max_two_pass[grid](
+            tickets, x, y_max_part, y, N, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -271,26 +271,26 @@ def launch_row_norm_max(x, y) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         row_norm_max_part[grid](
             x, y_max_part, N, D, *x.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         row_norm_max_finish[grid](
             y_max_part, x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_rows[grid](
             x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_loop[grid](
             x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -360,11 +360,11 @@ def row_norm_max(x: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def row_norm_max_backward_y_max_at_rows(
     x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_row, x_col, y_max_at_row, y_max_row,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -382,12 +382,12 @@ def row_norm_max_backward_y_max_at_rows(
 @triton.jit
 def row_norm_max_backward_y_max_at_loop(
     x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_row, x_col, y_max_at_row, y_max_row,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # y_max_at[n] = argmax[k < D](x[n, k])
     y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -414,12 +414,12 @@ def row_norm_max_backward_y_max_at_loop(
 @triton.jit
 def row_norm_max_backward_y_max_at_part(
     x_ptr, y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_max_at, y_max over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -484,12 +484,12 @@ def row_norm_max_backward_y_max_at_finish(
 def row_norm_max_backward_dx_rows(
     dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_row, dy_col, y_row, y_col,
     y_max_row, y_max_at_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
-    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -510,12 +510,12 @@ def row_norm_max_backward_dx_rows(
 def row_norm_max_backward_dx_loop(
     dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_row, dy_col, y_row, y_col,
     y_max_row, y_max_at_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
-    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -549,22 +549,22 @@ def row_norm_max_backward_dx_loop(
 
 
 @triton.jit
-def row_norm_max_backward_dx_relay(
-    turns_ptr, dy_ptr, y_ptr, dy_max_sum_part_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D,
+def row_norm_max_backward_dx_two_pass(
+    tickets_ptr, dy_ptr, y_ptr, dy_max_sum_part_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D,
     dy_row, dy_col, y_row, y_col, y_max_row, y_max_at_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, AHEAD: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `turn`: dy_max_sum over a block; then a block further back, read again from L2."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
-    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
+    """Program `ticket`: dy_max_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     blocks = tl.cdiv(D, BLOCK)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if turn < tl.cdiv(N, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
+    if ticket < tl.cdiv(N, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -587,18 +587,18 @@ def row_norm_max_backward_dx_relay(
             mask=row < N,
         )
         tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
 
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < D)
-        parts = tl.arange(0, LANES)[None, :]
+        parts = tl.arange(0, PARTS_POW2)[None, :]
         # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         dy_max_sum_parts = tl.load(
             dy_max_sum_part_ptr + row * blocks + parts, mask=(row < N) & (parts < blocks), other=0.0
@@ -619,13 +619,13 @@ def row_norm_max_backward_dx_relay(
 @triton.jit
 def row_norm_max_backward_dx_part(
     dy_ptr, y_ptr, dy_max_sum_part_ptr, N, D, dy_row, dy_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dy_max_sum over one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    y_row = y_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -648,17 +648,17 @@ def row_norm_max_backward_dx_part(
 def row_norm_max_backward_dx_finish(
     dy_max_sum_part_ptr, y_max_ptr, dy_ptr, y_max_at_ptr, dx_ptr, N, D, y_max_row, dy_row,
     dy_col, y_max_at_row, dx_row, dx_col, CHUNK,
-    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
+    dx_row = dx_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, LANES)[None, :]
+    parts = tl.arange(0, PARTS_POW2)[None, :]
     dy_max_sum_parts = tl.load(
         dy_max_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
@@ -678,30 +678,30 @@ def row_norm_max_backward_dx_finish(
 
 
 def choose_row_norm_max_backward_y_max_at(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if across else 2048
-        ROWS = (64 if rows > 1024 else 32) if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
+        ROWS = (64 if rows > 1024 else 32) if strided else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
+            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not across:
+    if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -719,7 +719,7 @@ def choose_row_norm_max_backward_y_max_at(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
@@ -727,8 +727,8 @@ def choose_row_norm_max_backward_y_max_at(
         )
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
+        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -736,7 +736,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     """Computes y_max_at, y_max by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_norm_max_backward_y_max_at(
-        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -751,7 +751,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         row_norm_max_backward_y_max_at_part[grid](
             x, y_max_at_best, y_max_at_at, y_max_part, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -760,54 +760,54 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
             y_max.stride(0),
             enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_rows[grid](
             x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_loop[grid](
             x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
 def choose_row_norm_max_backward_dx(
-    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
-            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if strided else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
-            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256), num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        return "across", dict(
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
         0 < cols <= 32768
-        and not across
+        and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
@@ -823,12 +823,12 @@ def choose_row_norm_max_backward_dx(
     # any width
     BLOCK = (
         32
-        if across
+        if strided
         else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
     )
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if across else 1,
-        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -836,20 +836,20 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, D = x.shape
     variant, config = choose_row_norm_max_backward_dx(
-        rows=N, cols=D, across=0 < dy.stride(0) < dy.stride(1),
+        rows=N, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
-    if variant == "relay":
+    if variant == "two_pass":
         dy_max_sum_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
-        turns = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=dy.device)
-        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
-        row_norm_max_backward_dx_relay[grid](
-            turns, dy, y, dy_max_sum_part, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(),
+        tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=dy.device)
+        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
+        row_norm_max_backward_dx_two_pass[grid](
+            tickets, dy, y, dy_max_sum_part, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(),
             y_max.stride(0), y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -858,21 +858,21 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         row_norm_max_backward_dx_part[grid](
             dy, y, dy_max_sum_part, N, D, *dy.stride(), *y.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "LANES"),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         row_norm_max_backward_dx_finish[grid](
             dy_max_sum_part, y_max, dy, y_max_at, dx, N, D, y_max.stride(0), *dy.stride(),
             y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
-    elif variant in ("across", "rows"):
+    elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_dx_rows[grid](
             dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
             y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -880,7 +880,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         row_norm_max_backward_dx_loop[grid](
             dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
             y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

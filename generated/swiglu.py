@@ -48,19 +48,18 @@ def swiglu_strided(
     gate_ptr, up_ptr, y_ptr, outer, middle, inner, gate_outer_at, gate_middle_at,
     gate_inner_at, up_outer_at, up_middle_at, up_inner_at, y_outer_at, y_middle_at,
     y_inner_at,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE_GATE: tl.constexpr,
-    WIDE_UP: tl.constexpr, WIDE_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_GATE: tl.constexpr, VEC_UP: tl.constexpr,
+    VEC_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_GATE, WIDE_UP, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
+    # VEC_GATE, VEC_UP, VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     gate_outer_at, gate_middle_at = (
-        gate_outer_at // WIDE_GATE * WIDE_GATE,
-        gate_middle_at // WIDE_GATE * WIDE_GATE,
+        gate_outer_at // VEC_GATE * VEC_GATE,
+        gate_middle_at // VEC_GATE * VEC_GATE,
     )
-    up_outer_at, up_middle_at = up_outer_at // WIDE_UP * WIDE_UP, up_middle_at // WIDE_UP * WIDE_UP
-    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
-    inner = inner // WIDE_Y * WIDE_Y
+    up_outer_at, up_middle_at = up_outer_at // VEC_UP * VEC_UP, up_middle_at // VEC_UP * VEC_UP
+    y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
+    inner = inner // VEC_Y * VEC_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -85,7 +84,7 @@ def swiglu_strided(
 
 
 def choose_swiglu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -99,7 +98,7 @@ def choose_swiglu(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -107,9 +106,9 @@ def choose_swiglu(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -118,9 +117,10 @@ def launch_swiglu(gate, up, y) -> None:
     gate, up, y = lib.three_dims(*torch.broadcast_tensors(gate, up, y))
     outer, middle, inner = y.shape
     total = y.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (gate, up, y))
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (gate, up, y))
     variant, config = choose_swiglu(
-        outer=outer, middle=middle, inner=inner, turned=turned, itemsize=gate.element_size(),
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
+        itemsize=gate.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype) else tl.float32
@@ -139,9 +139,9 @@ def launch_swiglu(gate, up, y) -> None:
         swiglu_strided[grid](
             gate, up, y, outer, middle, inner, *gate.stride(), *up.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=gate.element_size() == 2,
-            WIDE_GATE=math.gcd(16, gate.stride(0), gate.stride(1)),
-            WIDE_UP=math.gcd(16, up.stride(0), up.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_GATE=math.gcd(16, gate.stride(0), gate.stride(1)),
+            VEC_UP=math.gcd(16, up.stride(0), up.stride(1)),
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -295,27 +295,27 @@ def swiglu_backward_strided(
     dy_middle_at, dy_inner_at, up_outer_at, up_middle_at, up_inner_at, gate_outer_at,
     gate_middle_at, gate_inner_at, dgate_outer_at, dgate_middle_at, dgate_inner_at,
     dup_outer_at, dup_middle_at, dup_inner_at,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_UP: tl.constexpr,
-    WIDE_GATE: tl.constexpr, WIDE_DGATE: tl.constexpr, WIDE_DUP: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_DY: tl.constexpr, VEC_UP: tl.constexpr,
+    VEC_GATE: tl.constexpr, VEC_DGATE: tl.constexpr, VEC_DUP: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_DY, WIDE_UP, WIDE_GATE, WIDE_DGATE, WIDE_DUP: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
-    up_outer_at, up_middle_at = up_outer_at // WIDE_UP * WIDE_UP, up_middle_at // WIDE_UP * WIDE_UP
+    # VEC_DY, VEC_UP, VEC_GATE, VEC_DGATE, VEC_DUP divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
+    up_outer_at, up_middle_at = up_outer_at // VEC_UP * VEC_UP, up_middle_at // VEC_UP * VEC_UP
     gate_outer_at, gate_middle_at = (
-        gate_outer_at // WIDE_GATE * WIDE_GATE,
-        gate_middle_at // WIDE_GATE * WIDE_GATE,
+        gate_outer_at // VEC_GATE * VEC_GATE,
+        gate_middle_at // VEC_GATE * VEC_GATE,
     )
     dgate_outer_at, dgate_middle_at = (
-        dgate_outer_at // WIDE_DGATE * WIDE_DGATE,
-        dgate_middle_at // WIDE_DGATE * WIDE_DGATE,
+        dgate_outer_at // VEC_DGATE * VEC_DGATE,
+        dgate_middle_at // VEC_DGATE * VEC_DGATE,
     )
     dup_outer_at, dup_middle_at = (
-        dup_outer_at // WIDE_DUP * WIDE_DUP,
-        dup_middle_at // WIDE_DUP * WIDE_DUP,
+        dup_outer_at // VEC_DUP * VEC_DUP,
+        dup_middle_at // VEC_DUP * VEC_DUP,
     )
-    inner = inner // WIDE_DUP * WIDE_DUP
+    inner = inner // VEC_DUP * VEC_DUP
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -357,7 +357,7 @@ def swiglu_backward_strided(
 
 
 def choose_swiglu_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
@@ -371,7 +371,7 @@ def choose_swiglu_backward(
                 inner,
                 (
                     max(64, 4096 // max(1, middle))
-                    if turned
+                    if transposed
                     else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
                 ),
             ),
@@ -379,9 +379,9 @@ def choose_swiglu_backward(
     )
     return "strided", dict(
         BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
     )  # fmt: skip
 
 
@@ -390,9 +390,10 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     dy, up, gate, dgate, dup = lib.three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
     outer, middle, inner = dup.shape
     total = dup.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, up, gate, dgate, dup))
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (dy, up, gate, dgate, dup))
     variant, config = choose_swiglu_backward(
-        outer=outer, middle=middle, inner=inner, turned=turned, itemsize=dy.element_size(),
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
+        itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype, dy.dtype) else tl.float32
@@ -413,11 +414,11 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
             dy, up, gate, dgate, dup, outer, middle, inner, *dy.stride(), *up.stride(),
             *gate.stride(), *dgate.stride(), *dup.stride(),
             COMPUTE=COMPUTE, HALF=gate.element_size() == 2,
-            WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-            WIDE_UP=math.gcd(16, up.stride(0), up.stride(1)),
-            WIDE_GATE=math.gcd(16, gate.stride(0), gate.stride(1)),
-            WIDE_DGATE=math.gcd(16, dgate.stride(0), dgate.stride(1)),
-            WIDE_DUP=math.gcd(16, dup.stride(0), dup.stride(1), inner), enable_fp_fusion=True,
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+            VEC_UP=math.gcd(16, up.stride(0), up.stride(1)),
+            VEC_GATE=math.gcd(16, gate.stride(0), gate.stride(1)),
+            VEC_DGATE=math.gcd(16, dgate.stride(0), dgate.stride(1)),
+            VEC_DUP=math.gcd(16, dup.stride(0), dup.stride(1), inner), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 

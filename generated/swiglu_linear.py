@@ -20,7 +20,7 @@ from tritongen import lib, runtime
 @triton.jit
 def swiglu_linear_persistent(
     x_tiles, wg_tiles, wu_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
-    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_WG: tl.constexpr, TRANS_WU: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -37,9 +37,9 @@ def swiglu_linear_persistent(
         # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            wg = wg_tiles.load([first_n, start]).T if WG_TURNED else wg_tiles.load([start, first_n])
-            wu = wu_tiles.load([first_n, start]).T if WU_TURNED else wu_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
+            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
             gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -63,7 +63,7 @@ def swiglu_linear_persistent(
 @triton.jit
 def swiglu_linear_parts(
     x_tiles, wg_tiles, wu_tiles, gate_parts_ptr, up_parts_ptr, M, N, K, CHUNK,
-    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_WG: tl.constexpr, TRANS_WU: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -72,9 +72,9 @@ def swiglu_linear_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -83,9 +83,9 @@ def swiglu_linear_parts(
         # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            wg = wg_tiles.load([first_n, start]).T if WG_TURNED else wg_tiles.load([start, first_n])
-            wu = wu_tiles.load([first_n, start]).T if WU_TURNED else wu_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
+            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
             gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -196,10 +196,19 @@ def swiglu_linear_combine(
 
 def choose_swiglu_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -225,7 +234,7 @@ def choose_swiglu_linear(
             64, BLOCK_N := max(16, min(64, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", 0, 2),
-        ("twin", tma and itemsize <= 2,
+        ("two_per_sm", tma and itemsize <= 2,
             lib.tile(128, 64, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors", 0, 2),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 128, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -240,7 +249,7 @@ def choose_swiglu_linear(
         ), "descriptors", 0, 2),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -251,7 +260,7 @@ def choose_swiglu_linear(
             lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers", 0, 2),
         ("thin", gpu.shared >= 99 and itemsize <= 4,
@@ -270,8 +279,8 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         M=M, N=N, K=K, tma=lib.takes_tiles(x, wg, wu), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
-        turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
-        gpu=gpu,
+        transposed_bytes=lib.transposed_bytes(wg.mT, wu.mT),
+        vectorized=lib.vectorized(x, wg.mT, wu.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
@@ -280,15 +289,15 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         PARTS = config["PARTS"]
         gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         swiglu_linear_parts[grid](
             x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
-            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -297,15 +306,15 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
-    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
-            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -417,7 +426,7 @@ def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.
 def swiglu_linear_forward_persistent(
     x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept_ptr, up_kept_tiles, up_kept_ptr,
     y_tiles, y_ptr, M, N, K, gate_kept_m, gate_kept_n, up_kept_m, up_kept_n, y_m, y_n,
-    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_WG: tl.constexpr, TRANS_WU: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -434,9 +443,9 @@ def swiglu_linear_forward_persistent(
         # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            wg = wg_tiles.load([first_n, start]).T if WG_TURNED else wg_tiles.load([start, first_n])
-            wu = wu_tiles.load([first_n, start]).T if WU_TURNED else wu_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
+            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
             gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -468,7 +477,7 @@ def swiglu_linear_forward_persistent(
 @triton.jit
 def swiglu_linear_forward_parts(
     x_tiles, wg_tiles, wu_tiles, gate_parts_ptr, up_parts_ptr, M, N, K, CHUNK,
-    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_WG: tl.constexpr, TRANS_WU: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -477,9 +486,9 @@ def swiglu_linear_forward_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for turn in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        part = turn // tiles
+    for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        part = work // tiles
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -488,9 +497,9 @@ def swiglu_linear_forward_parts(
         # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
-            wg = wg_tiles.load([first_n, start]).T if WG_TURNED else wg_tiles.load([start, first_n])
-            wu = wu_tiles.load([first_n, start]).T if WU_TURNED else wu_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
+            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
             gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -607,10 +616,19 @@ def swiglu_linear_forward_combine(
 
 def choose_swiglu_linear_forward(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
+    call = (
+        (1, M, N, K),
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        transposed_bytes,
+        vectorized,
+        tf32x3,
+        gpu,
+    )
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -636,7 +654,7 @@ def choose_swiglu_linear_forward(
             64, BLOCK_N := max(16, min(64, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", 0, 2),
-        ("twin", tma and itemsize <= 2,
+        ("two_per_sm", tma and itemsize <= 2,
             lib.tile(128, 64, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors", 0, 2),
         ("persistent", tma and itemsize <= 2, lib.tile(
             128, 128, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -651,7 +669,7 @@ def choose_swiglu_linear_forward(
         ), "descriptors", 0, 2),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
+            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
@@ -662,7 +680,7 @@ def choose_swiglu_linear_forward(
             lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers", 0, 2),
         ("thin", gpu.shared >= 99 and itemsize <= 4,
@@ -681,8 +699,8 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         M=M, N=N, K=K, tma=lib.takes_tiles(x, wg, wu), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
-        turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
-        gpu=gpu,
+        transposed_bytes=lib.transposed_bytes(wg.mT, wu.mT),
+        vectorized=lib.vectorized(x, wg.mT, wu.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
@@ -691,15 +709,15 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         PARTS = config["PARTS"]
         gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         swiglu_linear_forward_parts[grid](
             x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
-            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -709,10 +727,10 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
-    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
-        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         gate_kept_tiles = lib.tiles_to_store(gate_kept, BLOCK_M, BLOCK_N // 2)
         up_kept_tiles = lib.tiles_to_store(up_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
@@ -720,7 +738,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         swiglu_linear_forward_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept, up_kept_tiles, up_kept,
             y_tiles, y, M, N, K, *gate_kept.stride(), *up_kept.stride(), *y.stride(),
-            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip

@@ -59,7 +59,7 @@ CALLS = (
     *((CONVOLUTION, dtype, shape) for dtype in ("bf16", "f32") for shape in CONVOLUTIONS),
 )
 TABLES = {"product_us": "products", "convolution_us": "convolutions"}
-RATES = ("memory", "copy", "turn", "split", "pack", "join")  # which are as fast as memory is
+RATES = ("memory", "copy", "transpose", "split", "pack", "join")  # which are as fast as memory is
 SECONDS = 0.03  # of timing, a variant
 DAMPING, ROUNDS, MOST = 0.02, 12, math.log(16)
 

@@ -31,7 +31,9 @@ from tritongen.schedule.canonical import coordinates, free_indices, reads, tenso
 from tritongen.schedule.plan import KernelPlan, Plan, Step
 from tritongen.trace import Calls, Choice, Launch
 
-BY_TENSOR_CORES = frozenset("contraction taps persistent strips patches tf32x3 tf32x3_half".split())
+BY_TENSOR_CORES = frozenset(
+    "contraction taps persistent subtiles patches tf32x3 tf32x3_half".split()
+)
 SAMPLES = 24  # points an index, where the share of a guarded box is estimated
 
 
@@ -207,8 +209,8 @@ def passes(kernel: KernelPlan, tensor: str) -> int:
     if kernel.skeleton == "tf32x3":
         return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
     if kernel.skeleton == "tf32x3_half":
-        return 2 if tensor == kernel.tiles[not kernel.exchanged].tensor else 1
-    if kernel.skeleton not in ("loop", "lines_loop", "relay"):
+        return 2 if tensor == kernel.tiles[not kernel.swapped].tensor else 1
+    if kernel.skeleton not in ("loop", "lines_loop", "two_pass"):
         return 1
     row = {d.index for d in kernel.axes[0].digits}
     nests = {n.name: n for n in kernel.nests}

@@ -488,9 +488,9 @@ case(
     lambda c, s, tol, r: c * tol + s * r.exp(),
 )
 for _size in (
-    "LANES",
-    "AHEAD",
-    "EACH",
+    "PARTS_POW2",
+    "LAG",
+    "PER_THREAD",
     "MERGE",
     "STAGES",
     "RUN",
@@ -512,8 +512,8 @@ case(
     lambda a, b, c, d: a + b * c - d,
 )
 case(
-    "an op beside another's relay",
-    "op a<T: float>(x: T[..., D]) -> y: T[..., D] { y = softmax(x) }\nop a_relay<T: float>(x: T[..., D]) -> y: T[..., D] { y = log_softmax(x) }",
+    "an op beside another's two passes",
+    "op a<T: float>(x: T[..., D]) -> y: T[..., D] { y = softmax(x) }\nop a_two_pass<T: float>(x: T[..., D]) -> y: T[..., D] { y = log_softmax(x) }",
     one((3, 5)),
     lambda x: x.log_softmax(-1),
 )

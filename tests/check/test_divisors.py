@@ -141,6 +141,6 @@ def test_a_scan_of_no_rows_has_a_config():
     text = "op f<T: float>(h: T[B, K]) -> x: T[K, B] { x[k, b] = sum[i <= b](h[i, k]) }"
     choose = load_text("no_rows", pipeline.build(text).source).choose_f
     variant, config = choose(
-        rows=0, cols=2000, across=True, aligned=True, itemsize=4, gpu=lib.Gpu(sms=100)
+        rows=0, cols=2000, strided=True, aligned=True, itemsize=4, gpu=lib.Gpu(sms=100)
     )
     assert variant == "split" and config["ROWS"] == 1

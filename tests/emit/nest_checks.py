@@ -93,8 +93,8 @@ def test_windows(by_lines, runs):
         reach = Reach("FIRST", "LAST", "0", "WIN - 1")
         whole = f"tl.load(x_ptr + {row} + at, mask={mask} & (at < W), other=0.0)"
         kept = {"runs": (Run("x_line", reach, (), "x_run", whole),), "in_run": (S,)}
-        load, slots = "lib.taken(x_line, s - FIRST * RUN, 1, EACH)", {"reaches": (reach,)}
-        constants, config = f"{CONSTANTS} EACH", {**CONFIG, "EACH": 2}
+        load, slots = "lib.taken(x_line, s - FIRST * RUN, 1, PER_THREAD)", {"reaches": (reach,)}
+        constants, config = f"{CONSTANTS} PER_THREAD", {**CONFIG, "PER_THREAD": 2}
     window = summed("(ROWS, BLOCK)", load, R, **kept)
     if by_lines:
         part = Variable("part", "(ROWS, BLOCK)", "0.0", "tl.float32")

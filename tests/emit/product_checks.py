@@ -130,12 +130,12 @@ def test_persistent(quarters, operands):
         check(operands)
 
 
-def test_strips(operands):
+def test_subtiles(operands):
     a, b, y = operands
     rows = ("first_m", "first_m + BLOCK_M", "first_m + 2 * BLOCK_M")
-    strips = tuple(Factor(f"a{k}", f"a_tiles.load([{row}, start])") for k, row in enumerate(rows))
-    slots = dict(factors=DESCRIPTORS[1:], strips=strips, height="3 * BLOCK_M", flat=False)
-    run = kernel("strips", *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS), **slots)
+    subtiles = tuple(Factor(f"a{k}", f"a_tiles.load([{row}, start])") for k, row in enumerate(rows))
+    slots = dict(factors=DESCRIPTORS[1:], subtiles=subtiles, height="3 * BLOCK_M", flat=False)
+    run = kernel("subtiles", *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS), **slots)
     run[(2,)](lib.descriptor(a, 16, 16), lib.descriptor(b, 16, 32), y, M, N, K, **BLOCKS)
     check(operands)
 
@@ -155,7 +155,7 @@ def test_tf32x3(operands):
 
 def test_tf32x3_half(operands):
     a, b, y = operands
-    named = ("a_number", "a_rest"), ("b_number", "b_rest")
+    named = ("a_hi", "a_lo"), ("b_hi", "b_lo")
     other = SplitFactor(
         *named, "b_tiles.load([first_n, start]).T", "b_tiles.load([first_n + N, start]).T"
     )
@@ -167,7 +167,7 @@ def test_tf32x3_half(operands):
 
 @pytest.mark.parametrize("phases", [False, True])
 def test_patches(phases, operands):
-    """Places in a row, each seen by itself: a convolution of one tap."""
+    """Addressing in a row, each seen by itself: a convolution of one tap."""
     a, b, y = operands
     config = dict(BLOCK_M=16, BLOCK_N=32, BLOCK_K=16, PATCH_P=16, FLAT=False)
     place = Place("p", "M", "PATCH_P", "patches_p", "corner_p", "", "")

@@ -22,13 +22,13 @@ LOAD = "x = tl.load(x_ptr + row * cols + col, mask=inside, other=0.0)"
 LOAD_LINE = "x = tl.load(x_ptr + (line * rows + row) * cols + col, mask=inside, other=0.0)"
 WRITE = "tl.store(y_ptr + row * cols + col, x / total, mask=inside)"
 WRITE_LINE = "tl.store(y_ptr + (line * rows + row) * cols + col, x / total, mask=inside)"
-LANES = Variable("acc", "(ROWS, BLOCK)", "0.0", "tl.float32")
+ACC = Variable("acc", "(ROWS, BLOCK)", "0.0", "tl.float32")
 ALL = "tl.sum(acc, 1, keep_dims=True)"
 OPERANDS = ("x_ptr", "y_ptr", "lines", "rows", "cols")
 
 
 def total(load: str, **fields) -> Fold:
-    return Fold(start=(LANES,), term=(load,), take="acc += x", **fields)
+    return Fold(start=(ACC,), term=(load,), take="acc += x", **fields)
 
 
 def parts(load: str) -> tuple[Walk, ...]:
@@ -87,8 +87,8 @@ def test_parts(lines):
 
     written = (Walk(lines=(load, write)),)
     given_all = {"operands": given, "tile": tile, "merged": (merged,), "walks": written}
-    run = kernel("part", "ROWS BLOCK PARTS LANES", **given_all)
-    run[(3, 2)](*args, ROWS=ROWS, BLOCK=BLOCK, PARTS=3, LANES=4)
+    run = kernel("part", "ROWS BLOCK PARTS PARTS_POW2", **given_all)
+    run[(3, 2)](*args, ROWS=ROWS, BLOCK=BLOCK, PARTS=3, PARTS_POW2=4)
     torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))
 
     stored = Walk(merged.folds, after=("tl.store(y_ptr + row, total, mask=row < rows)",))
@@ -101,14 +101,14 @@ def test_parts(lines):
 def test_a_relay():
     left, merged = parts(LOAD)
     x, y = operands(6, 37)
-    turns, sums = torch.zeros(3, dtype=torch.int32), torch.full((6, 3), math.nan)
+    tickets, sums = torch.zeros(3, dtype=torch.int32), torch.full((6, 3), math.nan)
     walks = left, Walk(lines=(LOAD, WRITE))
     fields = {"tile": TILE, "walks": walks, "merged": (merged,), "counter": "turns_ptr"}
     given = (*OPERANDS, "turns_ptr", "sum_ptr")
-    run = kernel("relay", "ROWS BLOCK LANES AHEAD", operands=given, **fields)
+    run = kernel("two_pass", "ROWS BLOCK PARTS_POW2 LAG", operands=given, **fields)
     blocks, ahead = 2 * 3, 2
     grid = (blocks + 3 + ahead,)
-    run[grid](x, y, 1, 6, 37, turns, sums, ROWS=ROWS, BLOCK=BLOCK, LANES=4, AHEAD=ahead)
+    run[grid](x, y, 1, 6, 37, tickets, sums, ROWS=ROWS, BLOCK=BLOCK, PARTS_POW2=4, LAG=ahead)
     torch.testing.assert_close(y, x / x.sum(1, keepdim=True))
 
 
@@ -172,7 +172,7 @@ def test_a_scan_in_parts(reverse):
 
     y.fill_(math.nan)
     sums, given = torch.full((6, 2), math.nan), (*OPERANDS, "CHUNK", "sum_ptr")
-    left = Walk((Fold((LANES,), parts=(Part("sum_ptr", ALL),)),), (LOAD, "acc += x"))
+    left = Walk((Fold((ACC,), parts=(Part("sum_ptr", ALL),)),), (LOAD, "acc += x"))
     part = "ROWS BLOCK PARTS STAGES"
     run = kernel("scan_part", part, given, tile=TILE, walks=(left,), flags={"reverse": False})
     args, blocks = (x, y, 1, 6, 37, 32, sums), {"ROWS": ROWS, "BLOCK": BLOCK, "PARTS": 2}

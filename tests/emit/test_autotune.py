@@ -40,7 +40,7 @@ def step_of(name: str):
         ("relu", "flat", {"BLOCK", *OPTIONS}),
         ("softmax", "rows", {"ROWS", *OPTIONS}),  # a BLOCK is a row
         ("softmax", "loop", {"BLOCK", "ROWS", *OPTIONS}),
-        ("softmax", "relay", set()),  # programs wait for each other
+        ("softmax", "two_pass", set()),  # programs wait for each other
         ("softmax", "part", {*OPTIONS}),  # scratch, and a second launch
         ("matmul", "tiles", {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", *OPTIONS}),
         ("matmul", "pointer_parts", {"GROUP_M", *OPTIONS}),  # CHUNK is a multiple of BLOCK_K
@@ -99,8 +99,8 @@ TRIED = [
 
 def test_descriptors_follow_a_config():
     text = build("matmul", autotune=True).source
-    assert 'a_tiles=("BLOCK_M", "BLOCK_K", "A_TURNED"),' in text
-    assert 'b_tiles=("BLOCK_K", "BLOCK_N", "B_TURNED"),' in text
+    assert 'a_tiles=("BLOCK_M", "BLOCK_K", "TRANS_A"),' in text
+    assert 'b_tiles=("BLOCK_K", "BLOCK_N", "TRANS_B"),' in text
     assert 'y_tiles=("BLOCK_M", "BLOCK_N", 2),' in text
     assert 'key=["M", "N", "K", "PRECISION"],' in text
 
@@ -190,12 +190,12 @@ def test_what_choose_settled_counts_as_much():
 def test_blocks_of_descriptors():
     a, y = (TensorDescriptor(torch.empty(2, 64, 64), [2, 64, 64], [4096, 64, 1], [1, 8, 8]) for _ in "ay")  # fmt: skip
     (config,) = lib.with_blocks(
-        *configs((32, 16, 4)), a=("BLOCK_M", "BLOCK_K", "A_TURNED"), y=("BLOCK_M", "BLOCK_N", 2)
+        *configs((32, 16, 4)), a=("BLOCK_M", "BLOCK_K", "TRANS_A"), y=("BLOCK_M", "BLOCK_N", 2)
     )
-    given = dict(BLOCK_M=32, BLOCK_N=16, BLOCK_K=64, A_TURNED=True, a=a, y=y)
+    given = dict(BLOCK_M=32, BLOCK_N=16, BLOCK_K=64, TRANS_A=True, a=a, y=y)
     config.pre_hook(given)
     assert (a.block_shape, y.block_shape) == ([1, 64, 32], [1, 32, 8])
-    config.pre_hook(given | dict(A_TURNED=False, y=None))
+    config.pre_hook(given | dict(TRANS_A=False, y=None))
     assert a.block_shape == [1, 32, 64]
 
 

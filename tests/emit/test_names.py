@@ -121,7 +121,7 @@ def test_ops_of_such_names_run(interpreter, template):
 
 def test_sizes_called_as_constexprs_step_aside(interpreter):
     """Each stands in some template; the text was no Python, and the build went well."""
-    sizes = "LANES AHEAD EACH MERGE STAGES RUN".split()
+    sizes = "PARTS_POW2 LAG PER_THREAD MERGE STAGES RUN".split()
     for own, other in zip(sizes[::2], sizes[1::2], strict=True):
         op = f"op f<T: float>(x: T[{own}, {other}]) -> (y: T[{own}, {other}], z: T[{own}, {other}])"
         body = """{
@@ -137,7 +137,7 @@ def test_sizes_called_as_constexprs_step_aside(interpreter):
 ROWS = "op {}<T: float>(x: T[N, D]) -> y: T[N, D] {{ y[n, d] = x[n, d] - max[k](x[n, k]) }}"
 
 
-@pytest.mark.parametrize("name", ["a_relay", "a_rows", "launch_a", "allocate_a", "a_reference"])
+@pytest.mark.parametrize("name", ["a_two_pass", "a_rows", "launch_a", "allocate_a", "a_reference"])
 def test_an_op_may_be_called_as_a_function_of_another(name):
     for ops in (["a", name], [name, "a"]):
         built = pipeline.build("\n".join(map(ROWS.format, ops)))
@@ -154,7 +154,7 @@ def test_a_relay_computes_what_its_first_half_reads():
 }"""
     ((op,),) = (c.typings for c in check(parse(spec, "f.op")))
     text = pipeline.build(print_op(gradient(op))).raw
-    assert "_relay(" in text  # and every name of it exists, or it would not have been built
+    assert "_two_pass(" in text  # and every name of it exists, or it would not have been built
 
 
 @pytest.mark.parametrize(

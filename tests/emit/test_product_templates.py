@@ -19,7 +19,7 @@ FORGET = (op_view.environment, names.words_of, build)
 
 
 PRODUCTS = (
-    "contraction persistent ragged strips tf32x3 patches sliding bounded matrices product_view"
+    "contraction persistent ragged subtiles tf32x3 patches sliding bounded matrices product_view"
     " nest nest_views runs scatter"
 )
 
@@ -63,7 +63,7 @@ def test_a_local_is_renamed_in_its_template_alone(tmp_path, monkeypatch):
     before = ttir()
     assert len(before) > 4
     shutil.copytree(folder("templates"), tmp_path / "templates")
-    for local in ("column", "half", "turn", "strip", "first_row"):
+    for local in ("column", "half", "work", "subtile", "first_row"):
         for file in (tmp_path / "templates").glob("*.j2"):
             file.write_text(re.sub(rf"(?<!\.)\b{local}\b", f"own_{local}", file.read_text()))
     for module in (op_view, names):

@@ -50,7 +50,13 @@ def built(name: str) -> str:
 
 
 def test_a_local_is_renamed_in_the_template_alone(tmp_path, monkeypatch):
-    locals_ = {"loop": "step", "part": "step", "block": "step", "row": "tiles", "relay": "behind"}
+    locals_ = {
+        "loop": "step",
+        "part": "step",
+        "block": "step",
+        "row": "tiles",
+        "two_pass": "lagging",
+    }
     locals_ |= {"window": "kept", "tile": "tiles", "patches": "tiles_n"}
     specs = "group_norm", "middle_mean", "softmax", "max_pool1d", "index_add", "conv1d"
     plain = {name: built(name) for name in specs}

@@ -252,7 +252,7 @@ def test_products_of_f32_in_ieee_are_chains_of_fused_adds():
 def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial():
     op, args = op_of(TRIANGLE), {"a": torch.ones(2, 2), "b": torch.tensor([[1.0], [math.inf]])}
     got = torch.tensor([[math.nan], [math.inf]])
-    assert passes(got, op, args, "contraction", "box") and passes(got, op, args, "strips")
+    assert passes(got, op, args, "contraction", "box") and passes(got, op, args, "subtiles")
     assert not passes(got, op, args, "box")
     assert not passes(torch.tensor([[math.inf], [math.inf]]), op, args, "contraction", "box")
     args["b"][1] = 3.4028e38  # infinite in TF32
@@ -268,7 +268,7 @@ def test_kernels_are_excused_by_what_ran_not_by_what_was_forced(monkeypatch, tma
     """What is forced steps aside where a call rules it out: for Triton's own split, here."""
     built = build((SPECS / "matmul.op").read_text())
     module, plan = load_text(built.name, built.raw), built.plans["matmul"][0]
-    way = next(w for w in ways(plan) if w.name == "right_ahead")
+    way = next(w for w in ways(plan) if w.name == "presplit_rhs")
     names = module.choose_matmul.__code__.co_varnames[: module.choose_matmul.__code__.co_argcount]
     facts = dict.fromkeys(names, 64) | {"tma": tma, "tf32x3": True, "itemsize": 4, "gpu": lib.Gpu()}
     args = {"a": torch.tensor([[3.4028e38]]), "b": torch.zeros(1, 1)}

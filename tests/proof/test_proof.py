@@ -161,7 +161,7 @@ SPILLS = {
     "conv_transpose2d_tiles": 256,
     "conv_transpose3d_taps": 3072,
     "conv_transpose3d_tiles": 640,
-    "conv_transpose3d_lanes": 512,
+    "conv_transpose3d_pad4": 512,
     "conv_group_norm_silu_conv2d_taps": 768,
     "conv_group_norm_silu_conv2d_tiles": 512,
     "conv1d_patches": 256,  # on sm_80, which has no descriptors and never takes it
@@ -202,10 +202,10 @@ def test_every_variant_is_forced_and_small_blocks_stay_legal():
     (plan,) = pipeline.build((ROOT / "specs/softmax.op").read_text(), "softmax").plans["softmax"]
     assert {"split", "rows", "loop"} <= {way.name for way in ways(plan)}
     (step,) = plan.steps
-    facts = {"rows": 3, "cols": 100, "across": False, "aligned": False, "sms": 8}
+    facts = {"rows": 3, "cols": 100, "strided": False, "aligned": False, "sms": 8}
     for variant in step.variants:
         small = config_of(step, variant, facts, small=True)
-        assert small["BLOCK"] == (128 if variant.name in ("rows", "across") else 16)
+        assert small["BLOCK"] == (128 if variant.name in ("rows", "strided") else 16)
     split = next(v for v in step.variants if v.name == "split")
     split = config_of(step, split, facts, small=True)
     assert split["CHUNK"] * split["PARTS"] >= 100
@@ -223,7 +223,7 @@ def test_every_config_has_a_value_where_something_is_empty(name):
             "sms": 132,
             "shared": 227,
             "itemsize": 4,
-            "relays": True,
+            "forward_progress": True,
         }
         extents = [n for n, _ in step.facts if n in spoken and not n.startswith("hop")]  # strides
         for empty in (*([n] for n in extents), extents):

@@ -127,7 +127,7 @@ def of(plan, variant: str) -> Way:
         ("softmax", "rows"),
         ("matmul", "small"),
         ("matmul", "persistent"),
-        ("matmul", "left_ahead"),
+        ("matmul", "presplit_lhs"),
         ("index_add", "copies"),
     ],
 )

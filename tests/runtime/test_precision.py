@@ -97,7 +97,7 @@ def test_a_window_is_a_coordinate_of_a_kept_and_a_reduced_index(line, asked):
 
 # ---- what runs ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("clause", ["", "  precision tf32x3\n"])
-def test_operands_are_split_ahead_only_for_three_products(clause):
+def test_operands_are_presplit_only_for_three_products(clause):
     module = module_of(PRODUCT + clause + "}")
     with tritongen.precision("tf32x3"):
         assert "f_tf32x3" in launched(module)

@@ -31,7 +31,7 @@ from tritongen import lib, pipeline
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 
-SPLIT = ("prepared", "left_ahead", "right_ahead")  # f32 in TF32 parts
+SPLIT = ("presplit", "presplit_lhs", "presplit_rhs")  # f32 in TF32 parts
 
 def stored(shape, turned, dtype):
     x = torch.randn(shape).to(dtype)
@@ -45,7 +45,7 @@ def check(path, name, shapes, want):
     described = []
     lib.tiles = lambda x, *sizes, **how: described.append(x) or TILES(x, *sizes, **how)
     lib.tf32_tiles = lambda x, *sizes: described.append(x) or TF32_TILES(x, *sizes)
-    taken = [w for w in ways(plan) if w.name in (*SPLIT, "split", "persistent", "strips")]
+    taken = [w for w in ways(plan) if w.name in (*SPLIT, "split", "persistent", "subtiles")]
     for turned, way in itertools.product(itertools.product((False, True), repeat=2), taken):
         dtype = torch.float32 if way.name in SPLIT else torch.float16
         args = [stored(s, t, dtype) for s, t in zip(shapes, turned)]
@@ -86,13 +86,13 @@ def computed():
     path = "benchmarks/users/l1_097_attention.op"
     built = pipeline.build(open(path).read(), path)
     module, plan = load_text(built.name, built.raw), built.plans["attention"][0]
-    way = next(w for w in ways(plan) if ("attention_o", "right_ahead") in w.variants)
+    way = next(w for w in ways(plan) if ("attention_o", "presplit_rhs") in w.variants)
     q, k, v = torch.randn(1, 2, 37, 20) + 5, torch.randn(1, 2, 45, 20) - 5, torch.randn(1, 2, 45, 24)
     q, k = (torch.nn.functional.pad(x, (0, 4)) for x in (q, k))
     with forced(module, plan, way, small=True):
         got = module.attention(q, k, v)
     wanted = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
-    results["right_ahead computed"] = (got.double() - wanted).abs().max().item()
+    results["presplit_rhs computed"] = (got.double() - wanted).abs().max().item()
 
 def infinite():
     # What has no TF32 number: the same as in IEEE, whatever the other factor is.
@@ -146,7 +146,7 @@ def test_persistent_kernels_in_every_order_of_memory():
     }  # two operands, four orders, six ways
     assert max(results.values()) < 2e-3, results
     # A TF32 number alone would be off by 1e-3 of a factor.
-    split = [e for name, e in results.items() if "prepared" in name or "ahead" in name]
+    split = [e for name, e in results.items() if "presplit" in name]
     assert len(split) == 3 * 4 * 3 + 4 and max(split) < 2e-5, results
 
 
@@ -173,7 +173,7 @@ def test_a_gpu_takes_what_its_shared_memory_holds(arch, room):
 BEST = {
     "matmul": {
         "persistent": ((4096, 4096, 4096), (2048, 2048, 2048), (2560, 2560, 2560)),
-        "strips": ((3072, 3072, 3072), (1536, 1536, 1536), (300, 13824, 5120)),
+        "subtiles": ((3072, 3072, 3072), (1536, 1536, 1536), (300, 13824, 5120)),
         "narrow": ((1024, 1024, 1024), (256, 4096, 4096)),
         "square": ((512, 4096, 4096),),
         "stream": ((200704, 64, 256),),
@@ -209,7 +209,7 @@ def test_the_plan_says_what_the_module_chooses(name):
         facts = {
             n: random.choice((1, 7, 64, 333, 4096, 100_000)) for n in signature(choose).parameters
         }
-        facts |= {n: random.random() < 0.5 for n in facts.keys() & {"tma", "tf32x3", "wide"}}
+        facts |= {n: random.random() < 0.5 for n in facts.keys() & {"tma", "tf32x3", "vectorized"}}
         room = random.choice((64, 99, 163, 227))
         facts |= {"itemsize": random.choice((1, 2, 4)), "gpu": lib.Gpu(shared=room)}
         assert choose(**facts)[0] == holding(step, of_gpu(facts))[0].name, facts
@@ -221,17 +221,17 @@ def test_what_is_not_aligned_is_not_copied_where_little_is_multiplied():
     assert chosen("linear", x=(2048, 4097), w=(10639, 4097), b=(10639,)) == "persistent"
 
 
-def test_which_operands_of_f32_are_split_ahead():
+def test_which_operands_of_f32_are_presplit():
     """An operand is not, where that takes longer than its products wait."""
     f32 = torch.float32
-    assert chosen("matmul", f32, a=(4096, 4096), b=(4096, 4096)) == "prepared"
-    assert chosen("matmul", f32, a=(1024, 1024), b=(1024, 1024)) == "right_ahead"
-    assert chosen("matmul", f32, a=(200704, 64), b=(64, 128)) == "right_ahead"
+    assert chosen("matmul", f32, a=(4096, 4096), b=(4096, 4096)) == "presplit"
+    assert chosen("matmul", f32, a=(1024, 1024), b=(1024, 1024)) == "presplit_rhs"
+    assert chosen("matmul", f32, a=(200704, 64), b=(64, 128)) == "presplit_rhs"
     w, b = (16384, 16384), (16384,)
-    assert chosen("linear", f32, x=(128, 16384), w=w, b=b) == "left_ahead"
+    assert chosen("linear", f32, x=(128, 16384), w=w, b=b) == "presplit_lhs"
     assert chosen("linear", f32, x=(1, 16384), w=w, b=b) in ("slim", "split_pointers")
     heads = (8, 16, 512, 1024)
-    assert chosen("l1_097_attention", f32, q=heads, k=heads, v=heads) == "right_ahead"
+    assert chosen("l1_097_attention", f32, q=heads, k=heads, v=heads) == "presplit_rhs"
     assert chosen("l1_097_attention", q=heads, k=heads, v=heads) == "medium"
 
 

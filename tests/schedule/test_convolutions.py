@@ -74,7 +74,7 @@ def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
     call = dict(x=meta(64, 8, 225, 225), w=meta(128, 8, 5, 5), b=meta(128), stride=2)
     *_, launch = launches("conv2d", **call)
-    assert launch.kernel.fn.__name__ in ("conv2d_taps", "conv2d_lanes")
+    assert launch.kernel.fn.__name__ in ("conv2d_taps", "conv2d_pad4")
     code = trace.ptx(launch, "sm_90")
     sizes = set(re.findall(r"cp\.async\.c[ag]\.shared\.global [^;]*?, (0x\w+),", code))
     assert sizes == {"0x10"}
@@ -150,7 +150,7 @@ def test_three_channels_are_stored_as_four():
         return trace.trace(module, "f", call).launches[-1]
 
     few = last(3)
-    assert few.kernel.fn.__name__ == "f_lanes" and few.args[0].shape == (64, 128, 128, 4)
+    assert few.kernel.fn.__name__ == "f_pad4" and few.args[0].shape == (64, 128, 128, 4)
     loads = set(re.findall(r"ld\.global\S*", trace.ptx(few, "sm_90")))
     assert "ld.global.v4.b32" in loads and "ld.global.b32" not in loads
     assert last(3, torch.float64).kernel.fn.__name__ == "f_tiles"
@@ -249,17 +249,17 @@ def convolution(taps, channels, M, N, itemsize, **more):
     built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
     ((plans),) = built.plans.values()
     facts = dict(batches=1, phases=1, hop=1, over=0, patched=True, gpu=lib.Gpu())
-    facts |= dict(packed_bytes=0, lanes_bytes=0, padded_bytes=0, padded=-(-channels // 16) * 16)
+    facts |= dict(packed_bytes=0, pad4_bytes=0, padded_bytes=0, padded=-(-channels // 16) * 16)
     facts |= dict(taps=taps, channels=channels, M=M, N=N, depth=taps * channels, itemsize=itemsize)
     facts |= dict(stored_bytes=itemsize, operand_bytes=itemsize * M * channels)
     return plans[0].steps[0], of_gpu(facts | more)
 
 
 def test_what_takes_least_is_chosen():
-    """Timed on an H200: three channels in lanes 269 us, one by one 478; with stride 2 patches 53, 256 columns 68."""
-    copied = dict.fromkeys(("packed_bytes", "lanes_bytes", "padded_bytes"), 9_633_792)
+    """Timed on an H200: three channels in fours 269 us, one by one 478; with stride 2 patches 53, 256 columns 68."""
+    copied = dict.fromkeys(("packed_bytes", "pad4_bytes", "padded_bytes"), 9_633_792)
     for call, best in (
-        (convolution(49, 3, 16 * 218**2, 64, 4, **copied), "lanes"),
+        (convolution(49, 3, 16 * 218**2, 64, 4, **copied), "pad4"),
         (convolution(9, 128, 64 * 28**2, 256, 2, hop=2), "patches"),
     ):
         step, facts = call

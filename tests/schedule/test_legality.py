@@ -38,7 +38,7 @@ def test_what_is_chosen_is_legal(name):
             facts = {n: random.choice(NUMBERS) for n in spoken} | {"sms": 132}
             facts |= {
                 n: bool(facts[n] % 2)
-                for n in spoken & {"tma", "relays", "patched", "across", "aligned"}
+                for n in spoken & {"tma", "forward_progress", "patched", "strided", "aligned"}
             }
             facts |= {"itemsize": random.choice((1, 2, 4, 8))}
             for v in step.variants:
@@ -203,7 +203,7 @@ def test_stages_leave_room_for_what_follows_from_the_sums():
 def stages(text: str, variant: str, call: dict[str, int]) -> int:
     (plan,) = next(iter(pipeline.build(text).plans.values()))
     config = next((v.config for v in plan.steps[-1].variants if v.name == variant), ())
-    known = {"wide": True, **call}
+    known = {"vectorized": True, **call}
     for name, rule in config:
         known[name] = evaluate(rule, known)
     return known.get("num_stages", 0)

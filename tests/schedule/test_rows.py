@@ -104,13 +104,13 @@ want = torch.nn.functional.layer_norm(wide.double(), (300,))
 for way, got in variants("layer_norm", lambda f: f(wide, torch.ones(300), torch.zeros(300))):
     assert (got - want).abs().max() < 0.02, (way, (got - want).abs().max())
 
-# A program of a relay waits for programs before it alone: with nothing ahead, for those just before.
+# A program of a two-pass kernel waits for programs before it alone: with nothing ahead, for those just before.
 built = pipeline.build(Path("specs/rms_norm.op").read_text(), "rms_norm.op")
 module = load_text("rms_norm", built.raw)
 want = torch.nn.functional.rms_norm(wide, (300,), eps=1e-6)
 for ahead in (0, 1, 40):
-    config = dict(BLOCK=16, ROWS=1, AHEAD=ahead, LANES=32, num_warps=4)
-    module.choose_rms_norm = lambda **facts: ("relay", config)
+    config = dict(BLOCK=16, ROWS=1, LAG=ahead, PARTS_POW2=32, num_warps=4)
+    module.choose_rms_norm = lambda **facts: ("two_pass", config)
     assert torch.allclose(module.rms_norm(wide, torch.ones(300)), want), ahead
 
 images = torch.randn(3, 2, 9, 20) + 30000
@@ -202,7 +202,9 @@ def test_statistics_across_memory_keep_a_state_a_lane():
     x = torch.empty(64, 64, 112, 112, device="meta").to(memory_format=torch.channels_last)
     part, merge, finish = launches("batch_norm_train", x, *(torch.empty(64, device="meta"),) * 2)
     names = [launch.kernel.fn.__name__ for launch in (part, merge, finish)]
-    assert names == [f"batch_norm_train_{k}" for k in ("lanes_part", "lanes_merge", "finish")]
+    assert names == [
+        f"batch_norm_train_{k}" for k in ("per_thread_part", "per_thread_merge", "finish")
+    ]
     loop = inspect.getsource(part.kernel.fn).split("for step in")[1].split("mu_sum, var_sum =")[0]
     assert "tl.sum" not in loop and "lib.take_each(" in loop
 
@@ -237,7 +239,7 @@ def test_a_root_of_row_values_stands_in_front_of_the_tiles_loads():
 def test_what_walks_a_row_twice_counts_its_bytes_twice(name, tensor, count):
     text = (ROOT / "specs" / f"{name}.op").read_text()
     ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
-    walks = [k for k in plan.steps[0].kernels if k.skeleton in ("loop", "relay")]
+    walks = [k for k in plan.steps[0].kernels if k.skeleton in ("loop", "two_pass")]
     assert {cost.passes(k, tensor) for k in walks} == {count}
     assert len(walks) == (1 if name == "row_sum" else 2)
 
@@ -248,10 +250,10 @@ def test_rows_wider_than_registers_relay_where_L2_does_not_hold_them():
     taken = [(8192, 1 << 15), (1024, 1 << 17), (128, 1 << 20), (8, 1 << 20), (8, 1 << 23)]
     assert choose(128, 1 << 20, False, True, 4, lib.Gpu())[0] == "split"  # f32 does better so
     ways = [choose(rows, cols, False, True, 2, lib.Gpu())[0] for rows, cols in taken]
-    assert ways == ["rows", "relay", "relay", "split", "split"]
+    assert ways == ["rows", "two_pass", "two_pass", "split", "split"]
     for cols in (1 << 18, (1 << 20) + 1, 1 << 22):
         config = choose(512, cols, False, cols % 16 == 0, 2, lib.Gpu())[1]
-        assert config["LANES"] >= cols / config["BLOCK"]  # a lane for each part of a row
+        assert config["PARTS_POW2"] >= cols / config["BLOCK"]  # a lane for each part of a row
 
 
 def cross_entropy(rows: int, cols: int, turned: bool = False) -> trace.Choice:
@@ -265,7 +267,7 @@ def cross_entropy(rows: int, cols: int, turned: bool = False) -> trace.Choice:
 
 def test_where_memory_runs_is_asked_of_an_operand_that_is_gathered_from_as_well():
     """Whose strides no view has: 5304 x 145136 of bf16 took 5,700 us as rows, and takes 1,070 across."""
-    found = {turned: cross_entropy(512, 4096, turned).facts["across"] for turned in (False, True)}
+    found = {turned: cross_entropy(512, 4096, turned).facts["strided"] for turned in (False, True)}
     assert found == {False: False, True: True}
 
 

@@ -59,7 +59,7 @@ def test_neighbouring_windows_share_what_they_load():
     calls = traced("max_pool2d", x, win=4, stride=1, pad=1)
     (launch,) = calls.launches
     text = trace.ptx(launch, "sm_90")
-    lane, steps = launch.config["EACH"], launch.config["STEPS"]
+    lane, steps = launch.config["PER_THREAD"], launch.config["STEPS"]
     each = launch.config["BLOCK"] * launch.config["ROWS"] // (32 * launch.config["num_warps"])
     runs = (
         (lane + 1) // lane - -1 // lane + 1

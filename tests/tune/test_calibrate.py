@@ -141,7 +141,7 @@ calls = [
 timed = calibrate.measure("cpu", calls, Clock())
 rows = {t.row for t in timed}
 assert {table for table, _ in rows} == {"products", "convolutions"}, rows
-assert len(timed) > 15 and ("products", ("left ahead", 4)) in rows, rows
+assert len(timed) > 15 and ("products", ("presplit lhs", 4)) in rows, rows
 before = lib.coefficients(lib.gpu(torch.device("cpu")))
 assert calibrate.off_by(timed, calibrate.fitted(timed, before)) < calibrate.off_by(timed, before)
 print("done")

@@ -32,7 +32,7 @@ H200 = Device(232_448)
 SMALL = Device(48 * 1024)
 TMA = {
     **{"tma": True, "tf32x3": True, "stored_bytes": 2},
-    **{"copied_bytes": 0, "turned_bytes": 0, "wide": True},
+    **{"copied_bytes": 0, "transposed_bytes": 0, "vectorized": True},
 }
 
 
@@ -58,7 +58,7 @@ def step_of(built):
 ROWS = {
     "rows": 8192,
     "cols": 4096,
-    "across": False,
+    "strided": False,
     "aligned": True,
     "itemsize": 2,
     **of_gpu({"gpu": lib.Gpu()}),
@@ -70,7 +70,7 @@ ROWS = {
     ("softmax", ROWS),
     ("softmax", {**ROWS, "rows": 4, "cols": 1 << 20}),
     ("matmul", {"M": 4096, "N": 4096, "K": 4096, "batches": 1, "itemsize": 2, **of_gpu({"gpu": lib.Gpu()}), **TMA}),
-    ("relu", {"outer": 1, "middle": 1, "inner": 4096, "turned": False, "total": 4096, "itemsize": 4}),
+    ("relu", {"outer": 1, "middle": 1, "inner": 4096, "transposed": False, "total": 4096, "itemsize": 4}),
 ])  # fmt: skip
 def test_at_most_six_the_plans_own_first(name, facts):
     op, step, chooser = step_of(built_of(name))
@@ -91,17 +91,17 @@ def test_what_follows_from_a_size_is_no_knob():
     assert set(chooser.knobs("rows")) == {"ROWS", "num_warps"}
     assert not {"PARTS", "CHUNK"} & set(chooser.knobs("split"))
     forced = chooser.with_first("loop", {"BLOCK": 512, "num_warps": 4}, {"lib": lib})
-    assert forced(8192, 4096, False, True, 2, lib.Gpu(relays=False)) == (
+    assert forced(8192, 4096, False, True, 2, lib.Gpu(forward_progress=False)) == (
         "loop",
         {"ROWS": 1, "BLOCK": 512, "num_warps": 4},
     )
     # Its own condition still holds it back, and then the plan chooses.
     forced = chooser.with_first("rows", {"num_warps": 16}, {"lib": lib})
-    assert forced(8192, 4096, False, True, 2, lib.Gpu(relays=False))[1]["num_warps"] == 16
-    assert forced(8192, 1 << 16, False, True, 2, lib.Gpu(relays=False))[0] == "loop"
+    assert forced(8192, 4096, False, True, 2, lib.Gpu(forward_progress=False))[1]["num_warps"] == 16
+    assert forced(8192, 1 << 16, False, True, 2, lib.Gpu(forward_progress=False))[0] == "loop"
     # What speaks of a changed knob follows it: a part is a whole number of blocks.
     forced = chooser.with_first("split", {"BLOCK": 512}, {"lib": lib})
-    name, config = forced(4, 1 << 20, False, True, 2, lib.Gpu(relays=False))
+    name, config = forced(4, 1 << 20, False, True, 2, lib.Gpu(forward_progress=False))
     assert name == "split" and config["CHUNK"] * config["PARTS"] >= 1 << 20
     assert config["CHUNK"] % 512 == 0
 
@@ -162,7 +162,7 @@ def entry(**changes):
         "triton": triton.__version__,
         "step": "softmax",
         "tensors": (("bfloat16", (8192, 4096)), ("bfloat16", (8192, 4096))),
-        "flags": (("across", False), ("aligned", True)),
+        "flags": (("strided", False), ("aligned", True)),
         "variant": "rows",
         "knobs": (("num_warps", 16),),
         "microseconds": 9.0,
@@ -270,8 +270,8 @@ POISON = {
     "no step": ("step", "os"),
     "no dtype": ("tensors", [["__doc__", [8192, 4096]]]),
     "no bucket": ("tensors", [["bfloat16", [8191, 4096]]]),
-    "another flag": ("flags", {"across": False, "aligned": True, "x": True}),
-    "a flag of another kind": ("flags", {"across": 0, "aligned": True}),
+    "another flag": ("flags", {"strided": False, "aligned": True, "x": True}),
+    "a flag of another kind": ("flags", {"strided": 0, "aligned": True}),
     "a time that is none": ("microseconds", float("nan")),
     "a key too many": ("x", 1),
 }

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices, poly, walk
 
@@ -58,15 +58,15 @@ class Bounds:
 FREE = Bounds()
 
 
-def bounds_of(body: Body, guards: tuple[ir.Guard, ...], size: dict[str, str]) -> Bounds:
+def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str, str]) -> Bounds:
     """The loop takes the terms that any row may have: no block of k is read that no row of the tile has.
 
     A guard that speaks of no row is then said. One of a row, `k <= i`, is for that row to ask; up to the
     largest of its ends each k counts in some row, and that is all that the other factor asks.
     """
-    hoist(body, (g.poly for g in guards))
-    by_rows = tuple(g for g in guards if not is_of_tile(body, g))
-    apart, first, to, k_axis = by_rows, "", "", body.kernel.axes[3]
+    hoist(writer, (g.poly for g in guards))
+    by_rows = tuple(g for g in guards if not is_of_tile(writer, g))
+    apart, first, to, k_axis = by_rows, "", "", writer.kernel.axes[3]
     if "tap" in size or len(k_axis.digits) != 1:
         return Bounds(guards, apart)
     k = k_axis.digits[0].index
@@ -76,15 +76,15 @@ def bounds_of(body: Body, guards: tuple[ir.Guard, ...], size: dict[str, str]) ->
         if guard.op != ">=" or not weight or k in indices(rest):
             continue
         end = rest + 1 if weight < 0 else -rest
-        shown = at_end(body, end, weight, size) if guard in by_rows else body.size(end)[0]
+        shown = at_end(writer, end, weight, size) if guard in by_rows else writer.size(end)[0]
         if not shown:
             continue
         if weight < 0:
             stop = f"tl.minimum({to or size['k']}, {shown})"
-            to = body.assign(body.fresh("stop"), narrow(stop, rest))
+            to = writer.assign(writer.fresh("stop"), narrow(stop, rest))
         else:
-            first = body.assign(
-                body.fresh("first"), narrow(f"tl.maximum({first or 0}, {shown})", rest)
+            first = writer.assign(
+                writer.fresh("first"), narrow(f"tl.maximum({first or 0}, {shown})", rest)
             )
         if guard in by_rows:
             apart = tuple(g for g in apart if by_rows != (guard,))
@@ -98,20 +98,20 @@ def narrow(text: str, rest: Poly) -> str:
     return f"{text}.to(tl.int32)" if any(isinstance(a, Fetch) for a in walk(rest)) else text
 
 
-def is_of_tile(body: Body, guard: ir.Guard) -> bool:
+def is_of_tile(writer: KernelWriter, guard: ir.Guard) -> bool:
     """Whether a guard says the same of all rows and columns of a tile."""
-    axes = {body.axis_of[name].name for name in indices(guard.poly)}
+    axes = {writer.axis_of[name].name for name in indices(guard.poly)}
     return axes <= {"batch", *LOOPED}
 
 
-def at_end(body: Body, end: Poly, weight: int, size: dict[str, str]) -> str:
+def at_end(writer: KernelWriter, end: Poly, weight: int, size: dict[str, str]) -> str:
     """An end of k, which a row or column moves one by one, where all others of the tile lie inside it."""
     factors, _ = affine(end) or ({}, end)
     moving = [(a.name, sign(w)) for a, w in factors.items() if isinstance(a, Idx)]
     if len(moving) != 1 or len(factors) != 1 or not moving[0][1]:
         return ""
     ((name, slope),) = moving
-    axis = body.axis_of[name]
+    axis = writer.axis_of[name]
     if axis.name not in ("m", "n") or len(axis.digits) != 1 or axis.digits[0].lo.terms:
         return ""
     block = f"BLOCK_{axis.name.upper()}"
@@ -119,10 +119,10 @@ def at_end(body: Body, end: Poly, weight: int, size: dict[str, str]) -> str:
     place = f"tile_{axis.name} * {block}"
     if far:
         place = f"tl.minimum({place} + {block}, {size[axis.name]}) - 1"
-    edge = body.assign(body.fresh(f"{name}_{'last' if far else 'first'}"), place)
-    own, body.index[name] = body.index[name], edge
-    shown = body.size(end)[0]
-    body.index[name] = own
+    edge = writer.assign(writer.fresh(f"{name}_{'last' if far else 'first'}"), place)
+    own, writer.index[name] = writer.index[name], edge
+    shown = writer.size(end)[0]
+    writer.index[name] = own
     return shown
 
 
@@ -131,51 +131,53 @@ def sign(weight: Poly) -> int:
     return {poly(1): 1, poly(-1): -1}.get(weight, 0)
 
 
-def hoist(body: Body, coordinates: Iterable[Poly]) -> None:
+def hoist(writer: KernelWriter, coordinates: Iterable[Poly]) -> None:
     """What bounds and gathers read and no step of the loop changes, in front of it."""
-    k = {d.index for axis in body.kernel.axes[3:] for d in axis.digits}
+    k = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
     for p in coordinates:
         for atom in walk(p):
             if isinstance(atom, Fetch) and not indices(poly(atom)) & k:
-                body.size(poly(atom))
+                writer.size(poly(atom))
 
 
 # ---- inside the loop ----------------------------------------------------------------------------
 @contextmanager
-def along(body: Body, side: Side, bounds: Bounds, size: dict[str, str]) -> Iterator[None]:
+def along(writer: KernelWriter, side: Side, bounds: Bounds, size: dict[str, str]) -> Iterator[None]:
     """k lies along one side of the tile; what is decoded or loaded by it there is forgotten behind it."""
-    axis = body.kernel.axes[3]
+    axis = writer.kernel.axes[3]
     k, name = {d.index for d in axis.digits}, "k" + side.orient
-    saved, cache = dict(body.index), dict(body.cache)
-    body.axis_var[axis.name], body.looping = name, LOOPED
-    body.axis_mask[axis.name] = bounds.inside(name, size)
+    saved, cache = dict(writer.index), dict(writer.cache)
+    writer.axis_var[axis.name], writer.looping = name, LOOPED
+    writer.axis_mask[axis.name] = bounds.inside(name, size)
     if len(axis.digits) == 1:
-        body.index[axis.digits[0].index] = name
+        writer.index[axis.digits[0].index] = name
     yield
-    body.index = saved | {name: text for name, text in body.index.items() if name not in k}
-    body.cache = cache | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
-    body.looping = frozenset()
+    writer.index = saved | {name: text for name, text in writer.index.items() if name not in k}
+    writer.cache = cache | {
+        key: name for key, name in writer.cache.items() if is_kept_run(writer, key)
+    }
+    writer.looping = frozenset()
 
 
-def is_kept_run(body: Body, key) -> bool:
+def is_kept_run(writer: KernelWriter, key) -> bool:
     """Whether a cached name is a run of digits of an axis that no loop walks."""
-    return key[0] == "run" and body.axis_of[key[1][0]].name not in LOOPED
+    return key[0] == "run" and writer.axis_of[key[1][0]].name not in LOOPED
 
 
-def guards_of(body: Body, guards: tuple[ir.Guard, ...], side: Side) -> list[ir.Guard]:
+def guards_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], side: Side) -> list[ir.Guard]:
     """The guards that speak of one factor's axes alone."""
-    mine = {d.index for a in body.kernel.axes if a.name in side.axes for d in a.digits}
+    mine = {d.index for a in writer.kernel.axes if a.name in side.axes for d in a.digits}
     return [g for g in guards if indices(g.poly) <= mine]
 
 
-def in_some_row(body: Body, bounds: Bounds, size: dict[str, str]) -> dict[Side, str]:
+def in_some_row(writer: KernelWriter, bounds: Bounds, size: dict[str, str]) -> dict[Side, str]:
     """For a factor, whether the other one's guards let an element through in some row of the tile."""
     found: dict[Side, str] = {}
     for side, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
-        with along(body, side, bounds, size):
-            if own := guards_of(body, bounds.apart, side):
-                checks = [guard_text(body, g) for g in own]
-                mask = body.mask(frozenset({"mn"[side.rows]}), checks)
+        with along(writer, side, bounds, size):
+            if own := guards_of(writer, bounds.apart, side):
+                checks = [guard_text(writer, g) for g in own]
+                mask = writer.mask(frozenset({"mn"[side.rows]}), checks)
                 some = f"tl.max(({mask}).to(tl.int32), {side.rows})"
-                found[other] = f"{body.assign(body.fresh('some'), some)}{other.orient} > 0"
+                found[other] = f"{writer.assign(writer.fresh('some'), some)}{other.orient} > 0"
     return found

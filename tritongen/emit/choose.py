@@ -3,7 +3,7 @@
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how factors come, bytes written ahead
-        ("twin", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("two_per_sm", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ...
 
 Plain whole numbers and a `lib.Gpu` in, (variant, config) out, testable without a GPU. Variants that are compared by estimates are rows of

@@ -7,7 +7,7 @@
         y = e / y_sum
 
 Input: a plan. Output: comments by the names of values: of the op's lines, and of the reducers that were taken out of
-them. Not here: which statement has one (`Body.comment`).
+them. Not here: which statement has one (`KernelWriter.comment`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tritongen.emit.body import Context
 from tritongen.emit.contraction import is_widened, storage_dtype
+from tritongen.emit.kernel_writer import Context
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, may_be_f64, tuple_text
@@ -167,7 +167,7 @@ def itemsize_text(context: Context, step: Step) -> str:
     )
 
 
-def across_text(context: Context, step: Step, views: dict[str, View]) -> str:
+def strided_text(context: Context, step: Step, views: dict[str, View]) -> str:
     """Whether memory runs along the kept indices rather than the reduced ones."""
     if step.orders or (found := _tiled(step, views)) is None:
         return "False"  # images in order; for others there is another walk
@@ -259,7 +259,7 @@ def is_wide_text(context: Context) -> str:
 
 
 # ---- facts that any step may ask for -------------------------------------------------------------
-def turned_text(context: Context, step: Step, views: dict[str, View]) -> str:
+def transposed_text(context: Context, step: Step, views: dict[str, View]) -> str:
     return f"any(0 < t.stride(1) < t.stride(2) for t in {tuple_text([t for t, _ in step.merged])})"
 
 
@@ -314,8 +314,8 @@ class Fact:
 
 
 FACTS = (
-    Fact("turned", "bool", turned_text),
-    Fact("across", "bool", across_text),
+    Fact("transposed", "bool", transposed_text),
+    Fact("strided", "bool", strided_text),
     Fact("aligned", "bool", aligned_text),
     Fact("tma", "bool", tma_text),
     Fact("patched", "bool", patched_text),
@@ -324,11 +324,11 @@ FACTS = (
     Fact("stored_bytes", "int", lambda c, step, v: f"{step.stores[-1]}.element_size()"),
     Fact("added_bytes", "int", lambda context, step, views: added_bytes_text(context, step)),
     Fact("copied_bytes", "int", bytes_of_matrices("copied_bytes")),
-    Fact("turned_bytes", "int", bytes_of_matrices("turned_bytes", rights_alone=True)),
-    Fact("wide", "bool", bytes_of_matrices("are_wide")),
+    Fact("transposed_bytes", "int", bytes_of_matrices("transposed_bytes", rights_alone=True)),
+    Fact("vectorized", "bool", bytes_of_matrices("vectorized")),
     Fact("operand_bytes", "int", lambda c, s, v: " + ".join(f"{t}.nbytes" for t in factors_of(s))),
     Fact("packed_bytes", "int", bytes_packed("packed_bytes")),
-    Fact("lanes_bytes", "int", bytes_packed("lanes_bytes")),
+    Fact("pad4_bytes", "int", bytes_packed("pad4_bytes")),
     Fact("padded_bytes", "int", bytes_packed("padded_bytes")),
     Fact("deterministic", "bool", lambda *_: "torch.are_deterministic_algorithms_enabled()"),
     Fact("gpu", "lib.Gpu", lambda c, step, v: f"lib.gpu({touched(step)[0]}.device)"),

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tritongen.emit.body import Context
 from tritongen.emit.choose import ChooseView, choose_view, rule_text
 from tritongen.emit.facts import (
     compute_text,
@@ -21,6 +20,7 @@ from tritongen.emit.facts import (
     permuted,
     touched,
 )
+from tritongen.emit.kernel_writer import Context
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch
 from tritongen.emit.sizes import bare, size_lines, whole
 from tritongen.emit.text import launch_text

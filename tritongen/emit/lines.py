@@ -3,14 +3,14 @@
     lines         the row is in registers
     lines_loop    LINES runs at a time, twice; mean and variance only
 
-A gain of each run is [LINES, 1], and no element's run is found by a division. Input: a `LinesBody` over a kernel
+A gain of each run is [LINES, 1], and no element's run is found by a division. Input: a `LinesWriter` over a kernel
 of that skeleton. Output: its `KernelView`. What a fold leaves is a scalar.
 """
 
 from __future__ import annotations
 
-from tritongen.emit.body import Body, Context
 from tritongen.emit.folds import BY_LINES
+from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.row_folds import Steps, walked
 from tritongen.emit.row_views import Tile, Walk
@@ -27,7 +27,7 @@ from tritongen.emit.walks import row_values, tiled_reads, walk_outputs
 from tritongen.schedule.plan import KernelPlan
 
 
-class LinesBody(Body):
+class LinesWriter(KernelWriter):
     """Runs of one length, `length`."""
 
     def __init__(self, context: Context, kernel: KernelPlan):
@@ -43,45 +43,47 @@ class LinesBody(Body):
         return f"{line} * {self.length} + {place}"
 
 
-def lines(body: LinesBody) -> KernelView:
+def lines(writer: LinesWriter) -> KernelView:
     """A row in registers is counted in 32 bits: 100 registers a thread where 64 bits take 128."""
-    body.narrow |= {d.index for d in body.kernel.axes[1].digits}
-    tile = open_lines(body)
-    fold_tile(body, covered(body), axis=None)
+    writer.narrow |= {d.index for d in writer.kernel.axes[1].digits}
+    tile = open_lines(writer)
+    fold_tile(writer, covered(writer), axis=None)
     doc = "One row a program, held in registers as LINES lines of BLOCK elements."
-    return tile_view(body, tile, ("LINES", "BLOCK"), doc)
+    return tile_view(writer, tile, ("LINES", "BLOCK"), doc)
 
 
-def lines_loop(body: LinesBody) -> KernelView:
-    tile = open_lines(body)
-    first, level = body.kernel.levels
-    body.lines += row_values(body, first, store=True)
-    again = tiled_reads(body)
-    body.evict = dict.fromkeys(again, "last")  # read once more behind the folds
-    body.fill, served = choose_fill(body.kernel.nests, covered(body), body.kernel.axes[1])
+def lines_loop(writer: LinesWriter) -> KernelView:
+    tile = open_lines(writer)
+    first, level = writer.kernel.levels
+    writer.lines += row_values(writer, first, store=True)
+    again = tiled_reads(writer)
+    writer.evict = dict.fromkeys(again, "last")  # read once more behind the folds
+    writer.fill, mask_redundant = choose_fill(
+        writer.kernel.nests, covered(writer), writer.kernel.axes[1]
+    )
     steps = Steps(f"tl.minimum({tile.lines} - start, LINES) * {tile.cols}", pairs=BY_LINES)
-    folds = walked(body, level, steps, served)
-    moments = Walk(folds, after=row_values(body, level, store=True))
-    body.evict = dict.fromkeys(again, "first")
+    folds = walked(writer, level, steps, mask_redundant)
+    moments = Walk(folds, after=row_values(writer, level, store=True))
+    writer.evict = dict.fromkeys(again, "first")
     doc = "One row a program, LINES lines of BLOCK elements at a time: two passes over each row."
-    walks = moments, *walk_outputs(body)
-    return tile_view(body, tile, ("LINES", "BLOCK"), doc, walks=walks)
+    walks = moments, *walk_outputs(writer)
+    return tile_view(writer, tile, ("LINES", "BLOCK"), doc, walks=walks)
 
 
-def open_lines(body: LinesBody) -> Tile:
+def open_lines(writer: LinesWriter) -> Tile:
     """As many programs as rows."""
-    row, col = body.kernel.axes[:2]
-    body.along = innermost(body)
-    name_axis(body, row, "row")
-    tile = Tile(**open_columns(body))
-    body.axis_mask |= {row.name: "", col.outer.name: f"line < {tile.lines}"}
-    body.together = {frozenset({col.outer.name, col.name}): "inside"}
-    body.length = tile.cols
+    row, col = writer.kernel.axes[:2]
+    writer.along = innermost(writer)
+    name_axis(writer, row, "row")
+    tile = Tile(**open_columns(writer))
+    writer.axis_mask |= {row.name: "", col.outer.name: f"line < {tile.lines}"}
+    writer.together = {frozenset({col.outer.name, col.name}): "inside"}
+    writer.length = tile.cols
     return tile
 
 
-def covered(body: LinesBody) -> tuple[str, ...]:
+def covered(writer: LinesWriter) -> tuple[str, ...]:
     """Tensors that the mask of the whole tile covers: read along lines and from line to line."""
-    col = body.kernel.axes[1]
-    along = set(wide_tensors(body, col.run))
-    return tuple(t for t in wide_tensors(body, col.outer) if t in along)
+    col = writer.kernel.axes[1]
+    along = set(wide_tensors(writer, col.run))
+    return tuple(t for t in wide_tensors(writer, col.outer) if t in along)

@@ -90,18 +90,18 @@ def choose_fill(
     for values in itertools.product(CANDIDATES, repeat=len(tensors)):
         held_by = dict(zip(tensors, values, strict=True))
         lanes = Lanes(held_by, frozenset(d.index for d in columns.digits))
-        served = set()
+        mask_redundant = set()
         for nest in nests:
             if isinstance(nest.body, ir.Reduce):
                 wanted = IDENTITY.get(nest.body.op)
                 held = masked_value(nest.body.body, lanes)
                 if held is not None and wanted == held and not nest.body.guards:
-                    served.add(nest.name)
+                    mask_redundant.add(nest.name)
                 lanes.computed[nest.name] = UNKNOWN
-                if nest.name in served and nest.body.op in ("max", "min"):
+                if nest.name in mask_redundant and nest.body.op in ("max", "min"):
                     lanes.extremes[nest.name] = nest.body.body
             else:
                 lanes.computed[nest.name] = masked_value(nest.body, lanes)
-        if len(served) > len(best[1]):
-            best = held_by, served
+        if len(mask_redundant) > len(best[1]):
+            best = held_by, mask_redundant
     return best

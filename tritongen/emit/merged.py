@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from tritongen.emit.body import Context
 from tritongen.emit.facts import touched
+from tritongen.emit.kernel_writer import Context
 from tritongen.emit.sizes import under, whole
 from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir

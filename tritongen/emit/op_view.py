@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 from tritongen.emit import asked, library
 from tritongen.emit.allocation import allocation
-from tritongen.emit.body import Context
 from tritongen.emit.comments import comments_of
 from tritongen.emit.decorator import alone, asks_of, options
+from tritongen.emit.kernel_writer import Context
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
     TORCH_DTYPES,

@@ -1,7 +1,7 @@
-"""What one kernel takes, and its lines: the base of `Body`.
+"""What one kernel takes, and its lines: the base of `KernelWriter`.
 
 A parameter is made when a line first speaks of it: pointers, scalars, sizes, strides and constexprs, each
-with what the launch passes. Where values lie in memory is `places.py`'s business.
+with what the launch passes. Where values lie in memory is `addressing.py`'s business.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Args:
     sizes: dict[str, str] = field(default_factory=dict)
     strides: dict[str, str] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
-    # Of pointers that are descriptors: rows and columns of a tile, and the constexpr that says whether it is turned,
+    # Of pointers that are descriptors: rows and columns of a tile, and the constexpr that says whether it is transposed,
     # or in how many parts its columns are stored
     tiles: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tritongen.emit.body import Body
 from tritongen.emit.bounded import LOOPED
 from tritongen.emit.contraction import dot_options, open_axes, product_view, stores_of, sum_of
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_text
 from tritongen.emit.product_view import Factor, Place
-from tritongen.emit.sliding import SlidingBody
+from tritongen.emit.sliding import SlidingWriter
 from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -42,30 +42,32 @@ class Patch:
         return [self.reach[b.index,] for b in self.places]
 
 
-def patches_view(body: Body) -> KernelView:
-    kernel = body.kernel
-    body = SlidingBody(body.context, kernel)
+def patches_view(writer: KernelWriter) -> KernelView:
+    kernel = writer.kernel
+    writer = SlidingWriter(writer.context, kernel)
     if kernel.lets:
-        body.args.constants["INDEX"] = "INDEX"
-    size = open_axes(body, without="m")
-    patch = open_patch(body)
-    places = places_of(body, patch)
-    x, w, setup = factors(body, kernel.nests[0], patch, size)
-    turn, body.prologue = body.prologue, []
-    options = dot_options(body, kernel.nests[0])
-    total = sum_of(body, kernel.nests[0], w.name, f"{x.name}.T", options)
-    inside = mask_places(body, patch, places, size)
-    rows, body.lines = body.lines, []
+        writer.args.constants["INDEX"] = "INDEX"
+    size = open_axes(writer, without="m")
+    patch = open_patch(writer)
+    places = places_of(writer, patch)
+    x, w, setup = factors(writer, kernel.nests[0], patch, size)
+    per_tile, writer.prologue = writer.prologue, []
+    options = dot_options(writer, kernel.nests[0])
+    total = sum_of(writer, kernel.nests[0], w.name, f"{x.name}.T", options)
+    inside = mask_places(writer, patch, places, size)
+    rows, writer.lines = writer.lines, []
     # Of an address, what no column changes is added up first: 116 registers, not 202 (3-d, stride 2, 128 columns).
-    body.columns, body.kept = set(patch.columns), "places"
-    stores = stores_of(body)
-    behind, body.prologue = body.prologue + body.points, []
+    writer.columns, writer.kept = set(patch.columns), "places"
+    stores = stores_of(writer)
+    behind, writer.prologue = writer.prologue + writer.points, []
     taps = size["tap"] if size["tap"].isidentifier() else f"({size['tap']})"
     return product_view(
-        body,
+        writer,
         size,
         BLOCKS,
-        divisor=f"tl.maximum({size['tap']}, 1)" if kernel.lets else taps,  # see `Places.counted`
+        divisor=(
+            f"tl.maximum({size['tap']}, 1)" if kernel.lets else taps
+        ),  # see `Addressing.counted`
         places=places,
         factors=[x, w],
         sums=[total],
@@ -74,21 +76,21 @@ def patches_view(body: Body) -> KernelView:
         behind=behind,
         stores=stores,
         setup=(*side_lines(patch), *setup),
-        turn=turn,
+        per_tile=per_tile,
     )
 
 
 # ---- which patch a program is at -----------------------------------------------------------------
-def open_patch(body: Body) -> Patch:
+def open_patch(writer: KernelWriter) -> Patch:
     """Places in the order of the operand that slides, since a patch of it is reshaped to rows."""
-    _, m, n, k, _ = body.kernel.axes
+    _, m, n, k, _ = writer.kernel.axes
     binders: dict[Run, ir.Binder] = {(d.index,): d for d in m.digits}
-    places = [run for run in body.kernel.tiles[0].runs if run in binders]
+    places = [run for run in writer.kernel.tiles[0].runs if run in binders]
     columns, channel = tuple(d.index for d in n.digits), (k.digits[0].index,)
-    first = {run: body.names.free(f"corner_{run[0]}") for run in places}
+    first = {run: writer.names.free(f"corner_{run[0]}") for run in places}
     first |= {columns: "first_n", channel: "k"}
-    reach = {run: body.names.free(f"PATCH_{run[0].upper()}") for run in places}
-    body.args.constants |= {side: side for side in reach.values()}
+    reach = {run: writer.names.free(f"PATCH_{run[0].upper()}") for run in places}
+    writer.args.constants |= {side: side for side in reach.values()}
     return Patch(
         tuple(binders[run] for run in places),
         columns,
@@ -111,13 +113,13 @@ def side_lines(patch: Patch) -> Iterator[str]:
     yield f"PATCHES = {' * '.join(counts)}"
 
 
-def places_of(body: Body, patch: Patch) -> list[Place]:
+def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
     """What walks the dims of a patch."""
-    counts, found = [body.names.free(f"patches_{b.index}") for b in patch.places], []
+    counts, found = [writer.names.free(f"patches_{b.index}") for b in patch.places], []
     for k, b in enumerate(patch.places):
         faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))
         apart = f"({apart})" if " " in apart else apart
-        extent = body.extent(b.hi - b.lo, b.index.upper())
+        extent = writer.extent(b.hi - b.lo, b.index.upper())
         corner = patch.first[b.index,]
         found.append(Place(b.index, extent, patch.sides[k], counts[k], corner, faster, apart))
     return found
@@ -125,7 +127,7 @@ def places_of(body: Body, patch: Patch) -> list[Place]:
 
 # ---- operands ------------------------------------------------------------------------------------
 def factors(
-    body: Body, head: ir.Nest, patch: Patch, size: dict[str, str]
+    writer: KernelWriter, head: ir.Nest, patch: Patch, size: dict[str, str]
 ) -> tuple[Factor, Factor, list[str]]:
     """The patch and the rows that it is multiplied with, and the host's lines that describe the operands.
 
@@ -134,33 +136,35 @@ def factors(
     """
     left, right = (operand(side) for side in head.fold.factors)
     assert left is not None and right is not None
-    own, cache = dict(body.index), dict(body.cache)
-    body.looping = LOOPED
-    body.index |= {run[0]: name for run, name in patch.first.items() if len(run) == 1}
-    x, of_x = describe_patch(body, left, patch)
-    w, of_w = describe_rows(body, right, patch, size)
-    lines, body.lines = tuple(body.lines), []
-    body.index, body.cache, body.looping = own, cache, frozenset()
-    names = body.variable(left.tensor), body.variable(right.tensor)
+    own, cache = dict(writer.index), dict(writer.cache)
+    writer.looping = LOOPED
+    writer.index |= {run[0]: name for run, name in patch.first.items() if len(run) == 1}
+    x, of_x = describe_patch(writer, left, patch)
+    w, of_w = describe_rows(writer, right, patch, size)
+    lines, writer.lines = tuple(writer.lines), []
+    writer.index, writer.cache, writer.looping = own, cache, frozenset()
+    names = writer.variable(left.tensor), writer.variable(right.tensor)
     return Factor(names[0], x, lines), Factor(names[1], w), [of_x, of_w]
 
 
-def describe_patch(body: Body, read: ir.Read, patch: Patch) -> tuple[str, str]:
+def describe_patch(writer: KernelWriter, read: ir.Read, patch: Patch) -> tuple[str, str]:
     """How a patch is loaded, its channels innermost; the host line that describes it."""
-    seen = walked(read, body.kernel.axes[1], body.kernel.axes[3])
+    seen = walked(read, writer.kernel.axes[1], writer.kernel.axes[3])
     assert seen is not None
     order = innermost(seen, patch.channel)
-    name = body.names.free(f"{read.tensor}_patches")
-    body.args.pointers[name] = name
+    name = writer.names.free(f"{read.tensor}_patches")
+    writer.args.pointers[name] = name
     at, phases = [], []
     for k in order:
-        text, _ = body.size(seen[k].rest)
+        text, _ = writer.size(seen[k].rest)
         if seen[k].step != poly(1):
-            text = body.assign(body.fresh(body._dim_name(read.tensor, k)), text)
-            step = body.size(seen[k].step)[0]
-            phases.append(f"lib.floor_mod({text}, {step}) * {body.stride(read.tensor, str(k), k)}")
+            text = writer.assign(writer.fresh(writer._dim_name(read.tensor, k)), text)
+            step = writer.size(seen[k].step)[0]
+            phases.append(
+                f"lib.floor_mod({text}, {step}) * {writer.stride(read.tensor, str(k), k)}"
+            )
             text = f"lib.floor_div({text}, {step})"
-        at.append(corner(body, seen[k], text, patch))
+        at.append(corner(writer, seen[k], text, patch))
     if phases:
         at[-1] = f"tl.cast({' + '.join([at[-1], *phases])}, tl.int32)"
     load = f"{name}.load([{', '.join(at)}]).reshape(BLOCK_M, BLOCK_K)"
@@ -172,27 +176,29 @@ def describe_patch(body: Body, read: ir.Read, patch: Patch) -> tuple[str, str]:
     return load, f'{name} = lib.descriptor({lying}, {", ".join(blocks)}, config["BLOCK_K"])'
 
 
-def describe_rows(body: Body, read: ir.Read, patch: Patch, size: dict[str, str]) -> tuple[str, str]:
+def describe_rows(
+    writer: KernelWriter, read: ir.Read, patch: Patch, size: dict[str, str]
+) -> tuple[str, str]:
     """The same for the factor with the columns: they are the rows of a matrix of all taps and channels."""
-    _, _, n, k_axis, taps = body.kernel.axes
+    _, _, n, k_axis, taps = writer.kernel.axes
     seen = walked(read, n, k_axis)
     assert seen is not None
     row = next(k for k, dim in enumerate(seen) if dim.run == patch.columns)
     others = [k for k in innermost(seen, patch.channel) if k != row]
-    dims = body.context.dims[read.tensor]
-    name = body.names.free(f"{read.tensor}_tiles")
-    body.args.pointers[name] = name
+    dims = writer.context.dims[read.tensor]
+    name = writer.names.free(f"{read.tensor}_tiles")
+    writer.args.pointers[name] = name
     along, extent = poly(0), poly(1)
     for k in others:
         along, extent = along * dims[k] + seen[k].rest, extent * dims[k]
     if [seen[k].rest for k in others[:-1]] == [index(d.index) for d in taps.digits]:
-        term = f"tap * {wrap(body.size(dims[others[-1]]), ATOM)}"
+        term = f"tap * {wrap(writer.size(dims[others[-1]]), ATOM)}"
         if seen[others[-1]].rest.terms:
-            term += f" + {body.size(seen[others[-1]].rest)[0]}"
+            term += f" + {writer.size(seen[others[-1]].rest)[0]}"
     else:
-        term = body.size(along)[0]
-    at = corner(body, seen[row], body.size(seen[row].rest)[0], patch)
-    far = corner(body, replace(seen[others[-1]], rest=along), term, patch)
+        term = writer.size(along)[0]
+    at = corner(writer, seen[row], writer.size(seen[row].rest)[0], patch)
+    far = corner(writer, replace(seen[others[-1]], rest=along), term, patch)
     lying = matrix_text(read.tensor, [row, *others])
     shape = f"{launch_text(dims[row])}, {launch_text(extent)}"
     blocks = 'config["BLOCK_N"], config["BLOCK_K"]'
@@ -206,10 +212,10 @@ def innermost(seen: tuple[Dim, ...], channel: Run) -> list[int]:
     return [*(k for k in range(len(seen)) if k != last), last]
 
 
-def corner(body: Body, dim: Dim, rest: str, patch: Patch) -> str:
+def corner(writer: KernelWriter, dim: Dim, rest: str, patch: Patch) -> str:
     """A coordinate of a tile's corner: where the tile begins, and the rest, in 32 bits."""
     first = patch.first.get(dim.run, "")
-    narrow = {d.index for axis in body.kernel.axes[1:] for d in axis.digits}
+    narrow = {d.index for axis in writer.kernel.axes[1:] for d in axis.digits}
     if indices(dim.rest) - narrow:
         rest = f"tl.cast({rest}, tl.int32)"
     if not first or rest == "0":
@@ -218,16 +224,18 @@ def corner(body: Body, dim: Dim, rest: str, patch: Patch) -> str:
 
 
 # ---- what follows from the sums ------------------------------------------------------------------
-def mask_places(body: Body, patch: Patch, places: list[Place], size: dict[str, str]) -> str:
+def mask_places(
+    writer: KernelWriter, patch: Patch, places: list[Place], size: dict[str, str]
+) -> str:
     """The mask of a patch, called `inside` from here on, and of each of its places."""
     checks = []
     for b, place in zip(patch.places, places, strict=True):
-        body.index[b.index] = place.name
+        writer.index[b.index] = place.name
         checks.append(f"({place.name} < {place.extent})")
-    out = next(nest for nest in body.kernel.nests if nest.name in body.kernel.stores)
-    for coordinate, extent in body.kernel.ragged:
-        at = body.coordinate(out.name, out.coords.index(coordinate), coordinate)
-        checks.append(f"({at} < {body.size(extent)[0]})")
-    body.axis_mask |= {"m": " & ".join(checks), "n": f"n < {size['n']}"}
-    body.together = {frozenset({"m", "n"}): "inside"}
-    return f"{body.axis_mask['m']} & ({body.axis_mask['n']})"
+    out = next(nest for nest in writer.kernel.nests if nest.name in writer.kernel.stores)
+    for coordinate, extent in writer.kernel.ragged:
+        at = writer.coordinate(out.name, out.coords.index(coordinate), coordinate)
+        checks.append(f"({at} < {writer.size(extent)[0]})")
+    writer.axis_mask |= {"m": " & ".join(checks), "n": f"n < {size['n']}"}
+    writer.together = {frozenset({"m", "n"}): "inside"}
+    return f"{writer.axis_mask['m']} & ({writer.axis_mask['n']})"

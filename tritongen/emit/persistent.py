@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tritongen.emit.body import Body
 from tritongen.emit.contraction import (
     mask_tile,
     open_axes,
@@ -22,6 +21,7 @@ from tritongen.emit.contraction import (
     terms_of,
     with_parts,
 )
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -32,42 +32,42 @@ from tritongen.schedule.plan import View
 HALVES = ("f16", "bf16")
 
 
-def persistent_view(body: Body) -> KernelView:
-    kernel = body.kernel
+def persistent_view(writer: KernelWriter) -> KernelView:
+    kernel = writer.kernel
     heads, split = kernel.nests[: kernel.products], kernel.role != "whole"
-    size = open_tiles(body)
-    terms = terms_of(body, size, split)
-    setup, _ = operands(body, heads)
-    factors, sums = products(body, heads, size)
-    sums = with_parts(body, sums) if split else sums
+    size = open_tiles(writer)
+    terms = terms_of(writer, size, split)
+    setup, _ = operands(writer, heads)
+    factors, sums = products(writer, heads, size)
+    sums = with_parts(writer, sums) if split else sums
     parts = 0 if split else parts_behind(kernel)
     flat = len(heads) == 1
-    return tiles_view(body, size, setup, parts, factors=factors, sums=sums, flat=flat, **terms)
+    return tiles_view(writer, size, setup, parts, factors=factors, sums=sums, flat=flat, **terms)
 
 
 def tiles_view(
-    body: Body, size: dict[str, str], setup: Sequence[str], parts: int, **fields
+    writer: KernelWriter, size: dict[str, str], setup: Sequence[str], parts: int, **fields
 ) -> KernelView:
     """The view of tiles one after another, stored in so many `parts` of their columns; 0: of a split sum.
 
     What a batch is decoded to stands with each tile, what m and n are decoded to with its stores.
     """
-    turn, body.prologue, stores = body.prologue, [], []
+    per_tile, writer.prologue, stores = writer.prologue, [], []
     if parts:
-        mask_tile(body, size)
-        stores = stores_of(body, parts)
-        stores[0] = replace(stores[0], before=[*body.prologue, *stores[0].before])
-        body.prologue = []
+        mask_tile(writer, size)
+        stores = stores_of(writer, parts)
+        stores[0] = replace(stores[0], before=[*writer.prologue, *stores[0].before])
+        writer.prologue = []
     setup = [*setup, *(s.host for s in stores if s.host)]
     return product_view(
-        body, size, turn=turn, stores=stores, quarters=parts == 4, setup=setup, **fields
+        writer, size, per_tile=per_tile, stores=stores, quarters=parts == 4, setup=setup, **fields
     )
 
 
-def open_tiles(body: Body) -> dict[str, str]:
+def open_tiles(writer: KernelWriter) -> dict[str, str]:
     """The axes of tiles by descriptor: rows and columns outside the tensors are zeros, and never stored."""
-    size = open_axes(body)
-    body.axis_mask |= {"m": "", "n": ""}
+    size = open_axes(writer)
+    writer.axis_mask |= {"m": "", "n": ""}
     return size
 
 
@@ -76,34 +76,36 @@ Load = Callable[[str], str]  # of a tile of an operand, by the first row of the 
 
 
 def operands(
-    body: Body, heads: tuple[ir.Nest, ...]
+    writer: KernelWriter, heads: tuple[ir.Nest, ...]
 ) -> tuple[list[str], list[tuple[ir.Read, Load]]]:
-    """Says in `body.loads` how each operand is loaded; the host lines that describe them."""
-    setup, loads, tiles = [], [], iter(body.kernel.tiles)
+    """Says in `writer.loads` how each operand is loaded; the host lines that describe them."""
+    setup, loads, tiles = [], [], iter(writer.kernel.tiles)
     for head in heads:
         for side, axes in zip(head.fold.factors, SIDES, strict=True):
             tile = next(tiles)
             (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e))
-            if read not in body.loads:
-                narrow = storage_dtype(*head.fold.factors, body.op)
+            if read not in writer.loads:
+                narrow = storage_dtype(*head.fold.factors, writer.op)
                 by_columns = axes == SIDES[1] and narrow == read.dtype and narrow not in HALVES
-                line, load = describe(body, tile, axes, ", by_columns=True" * by_columns)
-                body.loads[read] = load("first_m")
+                line, load = describe(writer, tile, axes, ", by_columns=True" * by_columns)
+                writer.loads[read] = load("first_m")
                 setup.append(line)
                 loads.append((read, load))
     return setup, loads
 
 
-def describe(body: Body, tile: View, axes: tuple[str, str], options: str = "") -> tuple[str, Load]:
+def describe(
+    writer: KernelWriter, tile: View, axes: tuple[str, str], options: str = ""
+) -> tuple[str, Load]:
     """The host line that describes an operand, and what loads a tile of it."""
-    order = matrix_order(body.kernel, tile, axes)
+    order = matrix_order(writer.kernel, tile, axes)
     outer = [tile.runs[k] for k in order[:-2]]
-    name = body.names.free(f"{tile.tensor}_tiles")
-    turned = body.names.free(f"{tile.tensor}_turned")
-    body.args.pointers[name] = name
-    flag = body.names.free(turned.upper())
-    body.args.constants[flag] = turned
-    before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
+    name = writer.names.free(f"{tile.tensor}_tiles")
+    transposed = writer.names.free(f"trans_{tile.tensor}")
+    writer.args.pointers[name] = name
+    flag = writer.names.free(transposed.upper())
+    writer.args.constants[flag] = transposed
+    before = [f"{writer.run_text(run)}.to(tl.int32)" for run in outer]
 
     def load(first_m: str) -> str:
         corner = {"m": first_m, "n": "first_n", "k": "start"}
@@ -115,7 +117,7 @@ def describe(body: Body, tile: View, axes: tuple[str, str], options: str = "") -
 
         return f"{tile_of(*reversed(axes))}.T if {flag} else {tile_of(*axes)}"
 
-    body.args.tiles[name] = (*(f"BLOCK_{a.upper()}" for a in axes), flag)
+    writer.args.tiles[name] = (*(f"BLOCK_{a.upper()}" for a in axes), flag)
     blocks = ", ".join(f'config["BLOCK_{a.upper()}"]' for a in axes)
-    host = f"{name}, {turned} = lib.tiles({matrix_text(tile.tensor, order)}, {blocks}{options})"
+    host = f"{name}, {transposed} = lib.tiles({matrix_text(tile.tensor, order)}, {blocks}{options})"
     return host, load

@@ -40,8 +40,8 @@ class SplitFactor:
 
     own: tuple[str, str]
     parts: tuple[str, str]
-    number: str
-    rest: str
+    hi: str
+    lo: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ class ProductView(KernelView):
     quarters: bool = False
     flat: bool = True  # whether the loops over tiles and over k are one
     height: str = "BLOCK_M"  # the rows of a tile
-    strips: Sequence[Factor] = ()  # the left factor for each BLOCK_M of them
+    subtiles: Sequence[Factor] = ()  # the left factor for each BLOCK_M of them
     split_factor: SplitFactor | None = None
     rows: Sequence[str] = ()  # values of rows, where these are said
     places: Sequence[Place] = ()  # what walks the rows of a patch
     divisor: str = ""  # how many taps there are, but for none
-    exchanged: bool = False  # whether the right factor is the tensor cores' first one
+    swapped: bool = False  # whether the right factor is the tensor cores' first one
 
     @property
     def extents(self) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tritongen.emit.body import Body
 from tritongen.emit.bounded import is_kept_run, sign
 from tritongen.emit.contraction import (
     BLOCKS,
@@ -20,6 +19,7 @@ from tritongen.emit.contraction import (
     stores_of,
 )
 from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.product_view import Value
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -29,41 +29,41 @@ from tritongen.schedule.classes.ragged import beside
 AXES = ("batch", "m", "n", "k", "segment")
 
 
-def ragged_view(body: Body) -> KernelView:
-    kernel = body.kernel
+def ragged_view(writer: KernelWriter) -> KernelView:
+    kernel = writer.kernel
     (head, *_), (_, m_axis, _, _, segment_axis) = kernel.nests, kernel.axes
     (row,), (segment,) = ((d.index for d in a.digits) for a in (m_axis, segment_axis))
     guards = head.fold.guards
-    size = open_axes(body, AXES)
-    invariant(body, (head,))
-    body.prologue, body.lines = [*body.prologue, *body.lines], []
+    size = open_axes(writer, AXES)
+    invariant(writer, (head,))
+    writer.prologue, writer.lines = [*writer.prologue, *writer.lines], []
 
     def end_of(guard: ir.Guard) -> str:
         """By the row of the tile for which it holds soonest."""
         weight = (affine(guard.poly) or ({}, 0))[0].get(Idx(row), poly(0))
-        body.index[row] = "last_m" if sign(weight) > 0 else "first_m"
-        return guard_text(body, guard)
+        writer.index[row] = "last_m" if sign(weight) > 0 else "first_m"
+        return guard_text(writer, guard)
 
-    own_index, cache = dict(body.index), dict(body.cache)
+    own_index, cache = dict(writer.index), dict(writer.cache)
     met = named = None
     if not kernel.named:
-        body.index[segment] = "segments"
-        body.axis_mask["segment"] = f"segments < {size['segment']}"
-        met = asked(body, guards, "segment", end_of)
-        body.index, body.cache = own_index, dict(cache)
-        body.axis_mask["segment"] = ""
+        writer.index[segment] = "segments"
+        writer.axis_mask["segment"] = f"segments < {size['segment']}"
+        met = asked(writer, guards, "segment", end_of)
+        writer.index, writer.cache = own_index, dict(cache)
+        writer.axis_mask["segment"] = ""
     else:
-        named = named_by(body, guards, segment, size["segment"])
-        cache = dict(body.cache)
-    own = asked(body, guards, "m", lambda guard: guard_text(body, guard))
-    body.axis_mask["m"] = "own"
-    factors, sums = products(body, (head,), size, rows=guards)
-    body.cache = cache | {k: name for k, name in body.cache.items() if is_kept_run(body, k)}
-    inside = mask_tile(body, size)
-    behind, body.lines = body.lines, []
+        named = named_by(writer, guards, segment, size["segment"])
+        cache = dict(writer.cache)
+    own = asked(writer, guards, "m", lambda guard: guard_text(writer, guard))
+    writer.axis_mask["m"] = "own"
+    factors, sums = products(writer, (head,), size, rows=guards)
+    writer.cache = cache | {k: name for k, name in writer.cache.items() if is_kept_run(writer, k)}
+    inside = mask_tile(writer, size)
+    behind, writer.lines = writer.lines, []
     blocks = BLOCKS if kernel.named else (*BLOCKS, "SEGMENTS")
     return product_view(
-        body,
+        writer,
         size,
         blocks,
         inside=inside,
@@ -74,30 +74,30 @@ def ragged_view(body: Body) -> KernelView:
         factors=factors,
         sums=sums,
         behind=behind,
-        stores=stores_of(body),
+        stores=stores_of(writer),
     )
 
 
-def named_by(body: Body, guards: tuple[ir.Guard, ...], segment: str, count: str) -> Value:
+def named_by(writer: KernelWriter, guards: tuple[ir.Guard, ...], segment: str, count: str) -> Value:
     """The first and the last segment of each row: the ends that guards say, or all."""
     first, last = "0", f"{count} - 1"
     for guard in guards:
         rest = beside(guard.poly, segment)
         assert rest is not None
         rising = rest + index(segment) == guard.poly
-        end = body.size(-rest if rising else rest)[0]
+        end = writer.size(-rest if rising else rest)[0]
         if guard.op == "==" or rising:
             first = end if first == "0" else f"tl.maximum({first}, {end})"
         if guard.op == "==" or not rising:
             last = end if last == f"{count} - 1" else f"tl.minimum({last}, {end})"
-    lines, body.lines = body.lines, []
+    lines, writer.lines = writer.lines, []
     return Value(lines, f"{first}, {last}")
 
 
 def asked(
-    body: Body, guards: tuple[ir.Guard, ...], axis: str, text: Callable[[ir.Guard], str]
+    writer: KernelWriter, guards: tuple[ir.Guard, ...], axis: str, text: Callable[[ir.Guard], str]
 ) -> Value:
     """The mask of an axis and all guards, behind what they read."""
     checks = [text(guard) for guard in guards]
-    lines, body.lines = body.lines, []
-    return Value(lines, body.mask(frozenset({axis}), checks))
+    lines, writer.lines = writer.lines, []
+    return Value(lines, writer.mask(frozenset({axis}), checks))

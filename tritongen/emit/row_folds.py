@@ -1,6 +1,6 @@
 """The folds of a level as templates see them: what each starts from, how a block enters it, what it comes to.
 
-Input: a `Level` and the `Body` that prints it. Output: `Fold`s, pairs before the others: `walked` for a kernel that
+Input: a `Level` and the `KernelWriter` that prints it. Output: `Fold`s, pairs before the others: `walked` for a kernel that
 meets the terms, `merged` for one that loads what such kernels left. The texts are rows of `folds.py`.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term, term_mask
 from tritongen.emit.folds import MONOIDS, NO_PLACE, PAIRS, Paired, combined
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable
 from tritongen.emit.text import launch_text, precedence_of, wrap
 from tritongen.emit.tiles import forget_tile, in_blocks, needs, tile_values
@@ -34,14 +34,16 @@ class Steps:
     pairs: Mapping[str, Paired] = field(default_factory=lambda: PAIRS)
 
 
-def walked(body: Body, level: Level, steps: Steps, served: Set[str]) -> tuple[Fold, ...]:
-    """One pass over the columns; `served`: the folds whose masked lanes hold what they start from."""
-    folds = _folds(body, level, steps.pairs)
+def walked(
+    writer: KernelWriter, level: Level, steps: Steps, mask_redundant: Set[str]
+) -> tuple[Fold, ...]:
+    """One pass over the columns; `mask_redundant`: the folds whose masked lanes hold what they start from."""
+    folds = _folds(writer, level, steps.pairs)
     starts = [fold.start() for fold in folds]
     comments = [_comment(fold) for fold in folds]
-    with in_blocks(body):
-        taken = [fold.take(steps, fold.name in served) for fold in folds]
-    forget_tile(body)
+    with in_blocks(writer):
+        taken = [fold.take(steps, fold.name in mask_redundant) for fold in folds]
+    forget_tile(writer)
     ends = [fold.end(steps) for fold in folds]
     stages = zip(starts, taken, ends, comments, strict=True)
     return tuple(
@@ -50,117 +52,121 @@ def walked(body: Body, level: Level, steps: Steps, served: Set[str]) -> tuple[Fo
     )
 
 
-def merged(body: Body, level: Level, pairs: Mapping[str, Paired] = PAIRS) -> tuple[Fold, ...]:
+def merged(
+    writer: KernelWriter, level: Level, pairs: Mapping[str, Paired] = PAIRS
+) -> tuple[Fold, ...]:
     """What the parts of the rows left."""
-    folds = _folds(body, level, pairs)
+    folds = _folds(writer, level, pairs)
     comments = [_comment(fold) for fold in folds]
     merges = zip(folds, comments, strict=True)
     return tuple(replace(fold.merge(), comment=comment) for fold, comment in merges)
 
 
-def _folds(body: Body, level: Level, pairs: Mapping[str, Paired]) -> list[_Single | _Pair]:
+def _folds(
+    writer: KernelWriter, level: Level, pairs: Mapping[str, Paired]
+) -> list[_Single | _Pair]:
     paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
     alone = (n for n in level.folds if n not in paired)
-    nests = {n.name: n for n in body.kernel.nests}
-    joint = [_Pair(body, pair, pairs) for pair in level.pairs]
-    return [*joint, *(_Single(body, nests[name]) for name in alone)]
+    nests = {n.name: n for n in writer.kernel.nests}
+    joint = [_Pair(writer, pair, pairs) for pair in level.pairs]
+    return [*joint, *(_Single(writer, nests[name]) for name in alone)]
 
 
 def _comment(fold: _Single | _Pair) -> Lines:
-    return tuple(line for name in fold.results for line in fold.body.comment(name))
+    return tuple(line for name in fold.results for line in fold.writer.comment(name))
 
 
-def loaded_parts(body: Body, states: Lines, identities: Lines) -> tuple[Part, ...]:
+def loaded_parts(writer: KernelWriter, states: Lines, identities: Lines) -> tuple[Part, ...]:
     return tuple(
-        Part(body.pointer(state), loaded=body.fresh(f"{state}s"), identity=identity)
+        Part(writer.pointer(state), loaded=writer.fresh(f"{state}s"), identity=identity)
         for state, identity in zip(states, identities, strict=True)
     )
 
 
-def stored_parts(body: Body, states: Lines, values: Lines) -> tuple[Part, ...]:
-    return tuple(Part(body.pointer(s), v) for s, v in zip(states, values, strict=True))
+def stored_parts(writer: KernelWriter, states: Lines, values: Lines) -> tuple[Part, ...]:
+    return tuple(Part(writer.pointer(s), v) for s, v in zip(states, values, strict=True))
 
 
 class _Single:
     """A fold by itself: an accumulator a lane, and the place of what it holds where that is wanted."""
 
-    def __init__(self, body: Body, nest: ir.Nest):
-        self.body, self.nest, self.name = body, nest, nest.name
+    def __init__(self, writer: KernelWriter, nest: ir.Nest):
+        self.writer, self.nest, self.name = writer, nest, nest.name
         self.monoid, self.states = MONOIDS[nest.fold.op], tuple(s for s, _ in fold_state(nest))
         self.results = (nest.name,)
         self.places = nest.fold.is_place
-        self.all = takes_all(nest.fold, body.context.facts)
+        self.all = takes_all(nest.fold, writer.context.facts)
         self.names: tuple[str, ...] = ()
 
     def start(self) -> tuple[Variable, ...]:
-        body, terms, shape = self.body, self.nest.fold.body.dtype, "(ROWS, BLOCK)"
-        dtype, identity = body.dtype(terms), start_text(body, self.nest, terms)
+        writer, terms, shape = self.writer, self.nest.fold.body.dtype, "(ROWS, BLOCK)"
+        dtype, identity = writer.dtype(terms), start_text(writer, self.nest, terms)
         if not self.places:
-            self.names = (body.fresh(f"{self.name}_acc"),)
+            self.names = (writer.fresh(f"{self.name}_acc"),)
             return (Variable(self.names[0], shape, identity, dtype),)
-        best, at = self.names = body.fresh(f"{self.name}_best"), body.fresh(f"{self.name}_at")
+        best, at = self.names = writer.fresh(f"{self.name}_best"), writer.fresh(f"{self.name}_at")
         nowhere = "-1" if self.all else NO_PLACE
         return (
             Variable(best, shape, identity, dtype),
-            Variable(at, shape, nowhere, place_dtype(body)),
+            Variable(at, shape, nowhere, place_dtype(writer)),
         )
 
-    def take(self, steps: Steps, served: bool) -> tuple[Lines, str]:
-        body, nest = self.body, self.nest
-        with body.apart() as lines:
-            tile_values(body, needs(body, nest.fold.body) - set(body.values))
-            value = term(body, nest, served)
+    def take(self, steps: Steps, mask_redundant: bool) -> tuple[Lines, str]:
+        writer, nest = self.writer, self.nest
+        with writer.apart() as lines:
+            tile_values(writer, needs(writer, nest.fold.body) - set(writer.values))
+            value = term(writer, nest, mask_redundant)
             if not self.places:
-                kind = ir.kind_of(nest.fold.body.dtype, body.op)
+                kind = ir.kind_of(nest.fold.body.dtype, writer.op)
                 return tuple(lines), combined(self.monoid.combine[kind], self.names[0], value)
-            place, function = place_of(body, nest), self.monoid.next
+            place, function = place_of(writer, nest), self.monoid.next
             if not self.all:
-                place = f"tl.where({term_mask(body, nest)}, {place}, {NO_PLACE})"
+                place = f"tl.where({term_mask(writer, nest)}, {place}, {NO_PLACE})"
                 function = self.monoid.first
-            place = f"{wrap((place, precedence_of(place)), ATOM)}.to({place_dtype(body)})"
+            place = f"{wrap((place, precedence_of(place)), ATOM)}.to({place_dtype(writer)})"
             state = ", ".join(self.names)
-            forget_tile(body)
+            forget_tile(writer)
         return tuple(lines), f"{state} = {function}({state}, {value[0]}, {place})"
 
     def end(self, steps: Steps) -> tuple[str, str, Lines, tuple[Part, ...]]:
-        body, nest = self.body, self.nest
-        reduce = end_text(body, nest, ", ".join(self.names))
+        writer, nest = self.writer, self.nest
+        reduce = end_text(writer, nest, ", ".join(self.names))
         if not self.places:
             if not steps.final:
-                return "", "", (), stored_parts(body, self.states, (reduce,))
-            name = body.variable(self.name)
-            body.values[self.name] = (name, ATOM)
+                return "", "", (), stored_parts(writer, self.states, (reduce,))
+            name = writer.variable(self.name)
+            writer.values[self.name] = (name, ATOM)
             return name, reduce, (), ()
         best, at = self.names[0], self.name if steps.final else self.names[1]
-        place = found(body, nest, at) if steps.final else at
+        place = found(writer, nest, at) if steps.final else at
         if self.all:  # where nothing was larger than what an empty lane holds, all are equal
             place = f"tl.where({at} < 0, {steps.first}, {at})"
         finish = (f"{at} = {place}.to(tl.int64)",)
         if steps.final:
-            body.values[self.name] = (at, ATOM)
+            writer.values[self.name] = (at, ATOM)
             return f"{best}, {at}", reduce, finish, ()
-        return f"{best}, {at}", reduce, finish, stored_parts(body, self.states, (best, at))
+        return f"{best}, {at}", reduce, finish, stored_parts(writer, self.states, (best, at))
 
     def merge(self) -> Fold:
-        body, nest = self.body, self.nest
-        identities = start_text(body, nest, nest.fold.body.dtype), NO_PLACE
-        parts = loaded_parts(body, self.states, identities[: len(self.states)])
-        reduce = end_text(body, nest, ", ".join(part.loaded for part in parts))
+        writer, nest = self.writer, self.nest
+        identities = start_text(writer, nest, nest.fold.body.dtype), NO_PLACE
+        parts = loaded_parts(writer, self.states, identities[: len(self.states)])
+        reduce = end_text(writer, nest, ", ".join(part.loaded for part in parts))
         if not self.places:
-            name = body.variable(self.name)
-            body.values[self.name] = (name, ATOM)
+            name = writer.variable(self.name)
+            writer.values[self.name] = (name, ATOM)
             return Fold(result=name, reduce=reduce, parts=parts)
-        body.values[self.name] = (self.name, ATOM)
-        finish = () if self.all else (f"{self.name} = {found(body, nest, self.name)}",)
-        best = body.fresh(f"{self.name}_best")
+        writer.values[self.name] = (self.name, ATOM)
+        finish = () if self.all else (f"{self.name} = {found(writer, nest, self.name)}",)
+        best = writer.fresh(f"{self.name}_best")
         return Fold(result=f"{best}, {self.name}", reduce=reduce, finish=finish, parts=parts)
 
 
 class _Pair:
     """Two folds in one state a row, or a lane."""
 
-    def __init__(self, body: Body, pair: Pair, pairs: Mapping[str, Paired]):
-        self.body, self.pair, self.name = body, pair, pair.first
+    def __init__(self, writer: KernelWriter, pair: Pair, pairs: Mapping[str, Paired]):
+        self.writer, self.pair, self.name = writer, pair, pair.first
         self.monoid, self.states = pairs[pair.kind], state_of(pair)
         self.results = pair.first, pair.second
         self.names: tuple[str, ...] = ()
@@ -170,27 +176,27 @@ class _Pair:
         return template.format(s=names, state=", ".join(names), **folds, **given)
 
     def start(self) -> tuple[Variable, ...]:
-        body, dtype, variables = self.body, self.body.dtype("compute"), []
+        writer, dtype, variables = self.writer, self.writer.dtype("compute"), []
         for template, shape, identity in self.monoid.state:
             name = self.text(template)
-            if name not in self.results or name in body.assigned:
-                name = body.fresh(name)
-            body.assigned.add(name)
+            if name not in self.results or name in writer.assigned:
+                name = writer.fresh(name)
+            writer.assigned.add(name)
             variables.append(Variable(name, shape, identity, dtype))
         self.names = tuple(v.name for v in variables)
         return tuple(variables)
 
-    def take(self, steps: Steps, served: bool) -> tuple[Lines, str]:
-        body, pair = self.body, self.pair
-        first = next(n for n in body.kernel.nests if n.name == pair.first)
-        with body.apart() as lines:
-            tile_values(body, needs(body, first.fold.body) - set(body.values))
-            x = term(body, first, served)[0]
-            x = x if x.isidentifier() else body.assign(body.fresh("t"), x)
+    def take(self, steps: Steps, mask_redundant: bool) -> tuple[Lines, str]:
+        writer, pair = self.writer, self.pair
+        first = next(n for n in writer.kernel.nests if n.name == pair.first)
+        with writer.apart() as lines:
+            tile_values(writer, needs(writer, first.fold.body) - set(writer.values))
+            x = term(writer, first, mask_redundant)[0]
+            x = x if x.isidentifier() else writer.assign(writer.fresh("t"), x)
             if self.monoid.counted:
-                given = {"columns": body.axis_mask["col"], "dtype": body.dtype("compute")}
-                body.line(self.text(self.monoid.counted, self.names, **given))
-            half = f", {body.half(pair.stored)}" if pair.stored else ""
+                given = {"columns": writer.axis_mask["col"], "dtype": writer.dtype("compute")}
+                writer.line(self.text(self.monoid.counted, self.names, **given))
+            half = f", {writer.half(pair.stored)}" if pair.stored else ""
         taken = self.text(self.monoid.take, self.names, x=x, half=half, count=steps.count)
         return tuple(lines), taken
 
@@ -198,22 +204,22 @@ class _Pair:
         if steps.final:
             return "", "", self.finish(self.names), ()
         if not self.monoid.left:
-            return "", "", (), stored_parts(self.body, self.states, self.names)
+            return "", "", (), stored_parts(self.writer, self.states, self.names)
         reduce = self.merging(tuple(self.text(left, self.names) for left in self.monoid.left))
         return ", ".join(self.results), reduce, (), self.stored(self.names)
 
     def merging(self, states: Lines) -> str:
-        self.body.assigned |= set(self.results)
+        self.writer.assigned |= set(self.results)
         return self.text(self.monoid.merge, parts=", ".join(states))
 
     def stored(self, names: Lines) -> tuple[Part, ...]:
         """What stands for all states whose lanes have these names."""
         values = tuple(self.text(value, names) for value in self.monoid.stored)
-        return stored_parts(self.body, self.states, values)
+        return stored_parts(self.writer, self.states, values)
 
     def merge(self) -> Fold:
         identities = tuple(identity for _, _, identity in self.monoid.state)
-        parts = loaded_parts(self.body, self.states, identities)
+        parts = loaded_parts(self.writer, self.states, identities)
         loaded = tuple(part.loaded for part in parts)
         reduce = self.merging(loaded)
         left = self.stored(loaded) if self.monoid.stored else ()
@@ -222,37 +228,37 @@ class _Pair:
 
     def finish(self, names: Lines) -> Lines:
         """The state as the values of the two folds."""
-        body, pair = self.body, self.pair
-        body.values[pair.first] = (names[0], ATOM)
-        with body.apart() as lines:
+        writer, pair = self.writer, self.pair
+        writer.values[pair.first] = (names[0], ATOM)
+        with writer.apart() as lines:
             if self.monoid.end and pair.shift is not None:
-                needed = row_needs(body, pair.shift) - set(body.values)
-                for nest in body.kernel.nests:  # what the shift is computed from
+                needed = row_needs(writer, pair.shift) - set(writer.values)
+                for nest in writer.kernel.nests:  # what the shift is computed from
                     if nest.name in needed:
-                        body.value(nest)
-                given = {"shift": body.expr(pair.shift)[0], "terms": terms(body)}
-                body.line(f"{names[1]} = {self.text(self.monoid.end, names[:2], **given)}")
-        body.values[pair.second] = (names[1], ATOM)
+                        writer.value(nest)
+                given = {"shift": writer.expr(pair.shift)[0], "terms": terms(writer)}
+                writer.line(f"{names[1]} = {self.text(self.monoid.end, names[:2], **given)}")
+        writer.values[pair.second] = (names[1], ATOM)
         return tuple(lines)
 
 
-def terms(body: Body) -> str:
+def terms(writer: KernelWriter) -> str:
     """How many terms a row has."""
-    axis = body.kernel.axes[1]
-    lines = f"{body.extent(axis.outer.extent, 'lines')} * " if axis.outer.digits else ""
-    return f"{lines}{body.extent(axis.run.extent, 'cols')}"
+    axis = writer.kernel.axes[1]
+    lines = f"{writer.extent(axis.outer.extent, 'lines')} * " if axis.outer.digits else ""
+    return f"{lines}{writer.extent(axis.run.extent, 'cols')}"
 
 
-def place_dtype(body: Body) -> str:
+def place_dtype(writer: KernelWriter) -> str:
     """What the terms of a row are numbered in: 32 bits where they are enough."""
-    cols = wrap((launch_text(body.kernel.axes[1].extent), SUM), TERM)
+    cols = wrap((launch_text(writer.kernel.axes[1].extent), SUM), TERM)
     passed = f"tl.int32 if {cols} < 2**31 else tl.int64"
-    return body.parameter(body.args.constants, "PLACE", passed)
+    return writer.parameter(writer.args.constants, "PLACE", passed)
 
 
-def row_needs(body: Body, expr: ir.Expr) -> set[str]:
+def row_needs(writer: KernelWriter, expr: ir.Expr) -> set[str]:
     """The row values that an expression depends on."""
-    nests = {n.name: n for n in body.kernel.nests if not isinstance(n.body, ir.Reduce)}
+    nests = {n.name: n for n in writer.kernel.nests if not isinstance(n.body, ir.Reduce)}
     needed: set[str] = set()
     waiting = [expr]
     while waiting:

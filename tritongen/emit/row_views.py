@@ -81,7 +81,7 @@ class RowsView(KernelView):
     merged: tuple[Walk, ...] = ()  # what other kernels left
     walks: tuple[Walk, ...] = ()
     number: str = "row"  # of a row among all
-    counter: str = ""  # where the programs of a relay count
+    counter: str = ""  # where the programs of a two-pass kernel count
 
     @property
     def extents(self) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """Windows over lines that are loaded in whole runs, each element once.
 
-A lane has EACH neighbouring outputs, and a run is what lies between its first and the next lane's. So loads
+A lane has PER_THREAD neighbouring outputs, and a run is what lies between its first and the next lane's. So loads
 are as wide as rows are aligned, wherever a window begins; what it begins at is a number that the compiler
 knows. RUN is a power of two, as Triton's tiles are: other strides are left to `window.py`.
 
-Input: a `Body` over a kernel of the skeleton `runs`. Output: its `WindowView`.
+Input: a `KernelWriter` over a kernel of the skeleton `runs`. Output: its `WindowView`.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tritongen.emit.body import Body
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.nest_views import Reach, Run, WindowView
 from tritongen.emit.view import KernelView
-from tritongen.emit.window import WindowBody, checked_sides, open_axes, windows_view
+from tritongen.emit.window import WindowWriter, checked_sides, open_axes, windows_view
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, substitute
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import binders_of, reads
 
 
-def runs_view(body: Body) -> KernelView:
-    body = RunsBody(body.context, body.kernel)
-    size = open_axes(body)
-    for name in body.kernel.stores:
-        body.aligned(name, size["cols"])
-    seen, reaches = windows_view(body, size), tuple(body.reaches.values())
+def runs_view(writer: KernelWriter) -> KernelView:
+    writer = RunsWriter(writer.context, writer.kernel)
+    size = open_axes(writer)
+    for name in writer.kernel.stores:
+        writer.aligned(name, size["cols"])
+    seen, reaches = windows_view(writer, size), tuple(writer.reaches.values())
     assert isinstance(seen, WindowView)
-    hop = "" if body.hop.constant == 1 else body.shown_hop
-    return replace(seen, hop=hop, reaches=reaches, aligned=tuple(body.said.items()))
+    hop = "" if writer.hop.constant == 1 else writer.shown_hop
+    return replace(seen, hop=hop, reaches=reaches, aligned=tuple(writer.said.items()))
 
 
-class RunsBody(WindowBody):
-    """Reads that slide along the lanes are taken from lines; all else is as in `WindowBody`."""
+class RunsWriter(WindowWriter):
+    """Reads that slide along the lanes are taken from lines; all else is as in `WindowWriter`."""
 
     def __init__(self, context, kernel):
         super().__init__(context, kernel)
@@ -103,7 +103,7 @@ class RunsBody(WindowBody):
             strides = [f"{tensor}.stride({k})" for k in range(rank) if k != lane]
             self.said[name] = self.parameter(
                 self.args.constants,
-                f"WIDE_{tensor.upper()}",
+                f"VEC_{tensor.upper()}",
                 f"math.gcd({', '.join(['16', f'{tensor}.shape[{lane}]', *strides])})",
             )
 
@@ -151,7 +151,7 @@ class RunsBody(WindowBody):
         if key not in self.cache:
             offset = found[2]
             at = f"{self.size(offset)[0]} - {self.reach(offset).first} * RUN"
-            taken = f"lib.taken({line}, {at}, {self.shown_hop}, EACH)"
+            taken = f"lib.taken({line}, {at}, {self.shown_hop}, PER_THREAD)"
             taken = self.converted((taken, ATOM), read, cast) if cast else taken
             self.cache[key] = self.assign(read.tensor, taken)
         return self.cache[key]

@@ -14,7 +14,7 @@ Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
 
 from __future__ import annotations
 
-from tritongen.emit.body import Body
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.text import wrap
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, affine, indices, is_fractional, moved_by, poly, symbols
@@ -22,7 +22,7 @@ from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import binders_of, coordinates, reads
 
 
-class SlidingBody(Body):
+class SlidingWriter(KernelWriter):
     """`sliding` are the axes of the loop that is being printed; behind it there are none."""
 
     def __init__(self, context, kernel):
@@ -127,7 +127,7 @@ class SlidingBody(Body):
             self.hoisted[name] = name
             dims = ", ".join(f"{tensor}.stride({k})" for k in spaced)
             step = self.parameter(
-                self.args.constants, f"STEP_{tensor.upper()}", f"math.gcd(16, {dims})"
+                self.args.constants, f"VEC_{tensor.upper()}", f"math.gcd(16, {dims})"
             )
             self.prologue.append(f"{name} = tl.multiple_of(tl.cast({name}, tl.int64), {step})")
         return name

@@ -1,22 +1,22 @@
-"""A contraction of f32 on the tensor cores: factors prepared as TF32 numbers and what is left of them, their rests.
+"""A contraction of f32 on the tensor cores: factors as two TF32 numbers each, hi and lo.
 
-    a * b = rest(a) * b + a * rest(b) + a * b      but for rest(a) * rest(b), 2**-22 of it
+    a * b = lo(a) * hi(b) + hi(a) * lo(b) + hi(a) * hi(b)      but for lo(a) * lo(b), 2**-22 of it
 
 Input: a `KernelPlan` of the skeleton `tf32x3`, where the host splits both operands into two parts (`setup`), or
 of `tf32x3_half`, where it splits one, and tiles of the other are split in registers:
 
     w = w_tiles.load([first_n, start])
-    w_number, w_rest = lib.tf32_parts(w)
+    w_hi, w_lo = lib.tf32_parts(w)
 
 Output: its `ProductView`. Planned as `persistent` is, and with its epilogue. Tensor cores of Hopper take their
-first factor from registers; where that is the right one (`exchanged`), tiles of sums are turned behind the loop.
+first factor from registers; where that is the right one (`swapped`), the tile of sums is transposed behind the loop.
 """
 
 from __future__ import annotations
 
-from tritongen.emit.body import Body
 from tritongen.emit.bounded import LEFT
 from tritongen.emit.contraction import BLOCKS, factor, invariant, storage_dtype, sum_of
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_order, matrix_text
 from tritongen.emit.persistent import Load, describe, open_tiles, tiles_view
 from tritongen.emit.product_view import Factor, SplitFactor
@@ -26,76 +26,76 @@ from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.plan import View
 
 
-def tf32x3_view(body: Body) -> KernelView:
-    head = body.kernel.nests[0]
-    size = open_tiles(body)
+def tf32x3_view(writer: KernelWriter) -> KernelView:
+    head = writer.kernel.nests[0]
+    size = open_tiles(writer)
     factors, setup = [], []
-    for side, (tile, axis) in enumerate(zip(body.kernel.tiles, "mn", strict=True)):
-        name = body.fresh(f"{tile.tensor}_part")
-        line, load = parts(body, tile, axis)
+    for side, (tile, axis) in enumerate(zip(writer.kernel.tiles, "mn", strict=True)):
+        name = writer.fresh(f"{tile.tensor}_part")
+        line, load = parts(writer, tile, axis)
         setup.append(line)
-        # The first product takes the rests of the left factor (side 0), the second those of the right one.
+        # The first product takes the low parts of the left factor (side 0), the second those of the right one.
         text = load(f"first_{axis} + (product == {side}) * {size[axis]}")
         factors.append(Factor(name, text + (".T" if side else "")))
     own = {"blocks": (*BLOCKS, "TERMS"), "flat": False, "factors": factors}
-    total = sum_of(body, head, factors[0].name, factors[1].name)
-    return tiles_view(body, size, setup, parts=4, sums=[total], **own)
+    total = sum_of(writer, head, factors[0].name, factors[1].name)
+    return tiles_view(writer, size, setup, parts=4, sums=[total], **own)
 
 
-def tf32x3_half_view(body: Body) -> KernelView:
-    head, exchanged = body.kernel.nests[0], body.kernel.exchanged
-    size = open_tiles(body)
-    rows = row_values(body, head, size)
-    sides = list(zip(body.kernel.tiles, head.fold.factors, "mn", strict=True))
-    (tile, side, axis), (other, _, far) = reversed(sides) if exchanged else sides
-    k = {d.index for d in body.kernel.axes[3].digits}
+def tf32x3_half_view(writer: KernelWriter) -> KernelView:
+    head, swapped = writer.kernel.nests[0], writer.kernel.swapped
+    size = open_tiles(writer)
+    rows = row_values(writer, head, size)
+    sides = list(zip(writer.kernel.tiles, head.fold.factors, "mn", strict=True))
+    (tile, side, axis), (other, _, far) = reversed(sides) if swapped else sides
+    k = {d.index for d in writer.kernel.axes[3].digits}
     (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e) & k)
-    line, load_tile = describe(body, tile, (axis, "k"))
-    body.loads[read] = load_tile("first_m")
-    own = factor(body, side, LEFT, storage_dtype(*head.fold.factors, body.op), size)
-    split, load = parts(body, other, far)
-    number, rest = load(f"first_{far}"), load(f"first_{far} + {size[far]}")
+    line, load_tile = describe(writer, tile, (axis, "k"))
+    writer.loads[read] = load_tile("first_m")
+    own = factor(writer, side, LEFT, storage_dtype(*head.fold.factors, writer.op), size)
+    split, load = parts(writer, other, far)
+    hi, lo = load(f"first_{far}"), load(f"first_{far} + {size[far]}")
     named, other_named = (
-        (body.fresh(f"{name}_number"), body.fresh(f"{name}_rest"))
+        (writer.fresh(f"{name}_hi"), writer.fresh(f"{name}_lo"))
         for name in (own.name, other.tensor)
     )
-    halves = SplitFactor(named, other_named, f"{number}.T", f"{rest}.T")
+    halves = SplitFactor(named, other_named, f"{hi}.T", f"{lo}.T")
     return tiles_view(
-        body,
+        writer,
         size,
         [line, split],
         parts=2,
         factors=[own],
         split_factor=halves,
         rows=rows,
-        exchanged=exchanged,
-        sums=[sum_of(body, head)],
+        swapped=swapped,
+        sums=[sum_of(writer, head)],
     )
 
 
-def row_values(body: Body, head: ir.Nest, size: dict[str, str]) -> list[str]:
+def row_values(writer: KernelWriter, head: ir.Nest, size: dict[str, str]) -> list[str]:
     """What a computed left factor reads that no step of the loop changes, behind what rows are decoded to."""
-    turn, body.prologue = body.prologue, []
-    body.axis_mask["m"] = f"m < {size['m']}"
-    invariant(body, [head])
-    lines = body.prologue + body.lines
-    body.axis_mask["m"], body.prologue, body.lines = "", turn, []
+    per_tile, writer.prologue = writer.prologue, []
+    writer.axis_mask["m"] = f"m < {size['m']}"
+    invariant(writer, [head])
+    lines = writer.prologue + writer.lines
+    writer.axis_mask["m"], writer.prologue, writer.lines = "", per_tile, []
     return lines
 
 
-def parts(body: Body, tile: View, axis: str) -> tuple[str, Load]:
+def parts(writer: KernelWriter, tile: View, axis: str) -> tuple[str, Load]:
     """The host line that splits and describes a factor's operand, and what loads a tile of parts from a row on.
 
-    The rests lie below the numbers: a last tile of numbers that runs into them fills rows that are not stored.
+    The low parts lie below the high ones: a last tile of these that runs into them fills rows that are not stored.
     """
-    order = matrix_order(body.kernel, tile, (axis, "k"))
+    order = matrix_order(writer.kernel, tile, (axis, "k"))
     outer = [tile.runs[k] for k in order[:-2]]
-    name = body.names.free(f"{tile.tensor}_tiles")
-    body.args.pointers[name] = name
+    name = writer.names.free(f"{tile.tensor}_tiles")
+    writer.args.pointers[name] = name
     block = f"BLOCK_{axis.upper()}"
-    body.args.tiles[name] = (block, "BLOCK_K", 1)
+    writer.args.tiles[name] = (block, "BLOCK_K", 1)
     host = f'{name} = lib.tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
-    before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
+    before = [f"{writer.run_text(run)}.to(tl.int32)" for run in outer]
 
     def load(row: str) -> str:
         out = f"{name}.load([{', '.join([*before, row, 'start'])}])"

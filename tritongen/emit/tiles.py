@@ -1,6 +1,6 @@
 """Kernels whose tile is in registers at once: flat, tile, strided, rows.
 
-Input: a `Body` over a `KernelPlan`. Output: its `KernelView`. The tile is [ROWS, BLOCK]; values that
+Input: a `KernelWriter` over a `KernelPlan`. Output: its `KernelView`. The tile is [ROWS, BLOCK]; values that
 depend on the row alone are [ROWS, 1], on the column alone [1, BLOCK], so every line reads the same
 here and in `walks.py`, where the columns come in blocks.
 """
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import fold_resident
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.row_views import FlatView, RowsView, Tile
 from tritongen.emit.text import launch_text
@@ -25,72 +25,74 @@ from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
 
 
-def open_tile(body: Body) -> Tile:
+def open_tile(writer: KernelWriter) -> Tile:
     """Both axes of a tile; their variables are called so whatever the spec calls its indices."""
-    row, col = body.kernel.axes[:2]
-    tile = Tile(**open_rows(body), **open_columns(body))
-    body.together = {frozenset({row.name, col.name}): "inside"}
+    row, col = writer.kernel.axes[:2]
+    tile = Tile(**open_rows(writer), **open_columns(writer))
+    writer.together = {frozenset({row.name, col.name}): "inside"}
     return tile
 
 
-def open_rows(body: Body) -> dict[str, Any]:
-    axis, body.along = body.kernel.axes[0], innermost(body)
-    count_runs(body, axis.outer, "outer")
-    low, rows, end = open_axis(body, axis.run, "row")
+def open_rows(writer: KernelWriter) -> dict[str, Any]:
+    axis, writer.along = writer.kernel.axes[0], innermost(writer)
+    count_runs(writer, axis.outer, "outer")
+    low, rows, end = open_axis(writer, axis.run, "row")
     return {"outer": bool(axis.outer.digits), "row_low": low, "rows": rows, "row_end": end}
 
 
-def open_columns(body: Body) -> dict[str, Any]:
-    axis = body.kernel.axes[1]
-    count_runs(body, axis.outer, "line")
-    lines = body.extent(axis.outer.extent, "lines") if axis.outer.digits else ""
-    low, cols, end = open_axis(body, axis.run, "col")
+def open_columns(writer: KernelWriter) -> dict[str, Any]:
+    axis = writer.kernel.axes[1]
+    count_runs(writer, axis.outer, "line")
+    lines = writer.extent(axis.outer.extent, "lines") if axis.outer.digits else ""
+    low, cols, end = open_axis(writer, axis.run, "col")
     return {"lines": lines, "col_low": low, "cols": cols, "col_end": end}
 
 
-def count_runs(body: Body, axis: Axis, name: str) -> None:
+def count_runs(writer: KernelWriter, axis: Axis, name: str) -> None:
     """The variable of what no tile walks, which counts from 0."""
-    body.axis_var[axis.name] = name
+    writer.axis_var[axis.name] = name
     if len(axis.digits) == 1 and not axis.digits[0].lo.terms:
-        body.index[axis.digits[0].index] = name
+        writer.index[axis.digits[0].index] = name
 
 
-def name_axis(body: Body, axis: Axis, name: str) -> None:
-    body.axis_var[axis.name] = name
+def name_axis(writer: KernelWriter, axis: Axis, name: str) -> None:
+    writer.axis_var[axis.name] = name
     if len(axis.digits) == 1:
-        body.index[axis.digits[0].index] = name
+        writer.index[axis.digits[0].index] = name
 
 
-def open_axis(body: Body, axis: Axis, name: str) -> tuple[str, str, str]:
+def open_axis(writer: KernelWriter, axis: Axis, name: str) -> tuple[str, str, str]:
     """`first + ` of what a tile walks, how many elements it has, and where they end."""
-    name_axis(body, axis, name)
-    count, low = body.extent(axis.extent, f"{name}s") if axis.digits else "1", ""
+    name_axis(writer, axis, name)
+    count, low = writer.extent(axis.extent, f"{name}s") if axis.digits else "1", ""
     if len(axis.digits) == 1 and (first := axis.digits[0].lo).terms:
-        low = f"{body.size(first)[0]} + "
-    body.axis_mask[axis.name] = f"{name} < {low}{count}"
-    if axis.digits and axis.digits[-1].index == body.along:
-        body.say_multiple(count, launch_text(axis.extent))
+        low = f"{writer.size(first)[0]} + "
+    writer.axis_mask[axis.name] = f"{name} < {low}{count}"
+    if axis.digits and axis.digits[-1].index == writer.along:
+        writer.say_multiple(count, launch_text(axis.extent))
     return low, count, low + count
 
 
-def innermost(body: Body) -> str:
+def innermost(writer: KernelWriter) -> str:
     """The index that memory runs along where the widest tensor is contiguous; "" where a dim has none."""
-    widest = max(body.kernel.views, key=lambda v: sum(map(len, v.runs)), default=None)
+    widest = max(writer.kernel.views, key=lambda v: sum(map(len, v.runs)), default=None)
     if widest is None:
-        stored = body.kernel.nests[-1].coords
+        stored = writer.kernel.nests[-1].coords
         runs = [tuple(indices(c)) for c in stored]
     else:
         runs = [] if widest.order else list(widest.runs)
     return runs[-1][-1] if runs and runs[-1] else ""
 
 
-def tile_view(body: Body, tile: Tile, blocks: tuple[str, ...], doc: str, **fields) -> KernelView:
+def tile_view(
+    writer: KernelWriter, tile: Tile, blocks: tuple[str, ...], doc: str, **fields
+) -> KernelView:
     """The view of a kernel whose own lines are those of the body so far."""
-    return view(body, {}, blocks, doc, RowsView, tile=tile, lines=tuple(body.lines), **fields)
+    return view(writer, {}, blocks, doc, RowsView, tile=tile, lines=tuple(writer.lines), **fields)
 
 
 def view(
-    body: Body,
+    writer: KernelWriter,
     var: dict[str, str],
     blocks: tuple[str, ...],
     doc: str,
@@ -98,7 +100,7 @@ def view(
     **fields,
 ) -> KernelView:
     """The frozen view: parameters in the order pointers, scalars, sizes, strides, constexprs."""
-    args, said = body.args, said_multiples(body)
+    args, said = writer.args, said_multiples(writer)
     plain = {**args.pointers, **args.scalars, **args.sizes, **args.strides}
     for name in [n for n, passed in plain.items() if passed.startswith("config[")]:
         plain[name] = plain.pop(name)  # what the config gives stands behind what is passed in order
@@ -106,13 +108,13 @@ def view(
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
     modes = [name for name in ("PRECISION",) if name in args.constants]
     return kind(
-        name=body.kernel.name,
-        template=template_of(body.kernel),
+        name=writer.kernel.name,
+        template=template_of(writer.kernel),
         doc=doc,
         parameters=parameters,
         arguments=arguments,
         var=var,
-        prologue=(*body.scalars, *body.prologue),
+        prologue=(*writer.scalars, *writer.prologue),
         blocks=blocks,
         multiples=said,
         keys=(*(n for n, p in args.sizes.items() if not p.startswith("config[")), *modes),
@@ -121,19 +123,19 @@ def view(
     )
 
 
-def said_multiples(body: Body) -> dict[str, tuple[str, ...]]:
+def said_multiples(writer: KernelWriter) -> dict[str, tuple[str, ...]]:
     """A constexpr and the sizes and strides that it divides, for each group of them."""
-    args, found = body.args, {}
-    for tensor, group in body.multiples.items():
+    args, found = writer.args, {}
+    for tensor, group in writer.multiples.items():
         said = {n: p for n, p in group.items() if n in args.sizes or n in args.strides}
         if said:
-            wide = body.names.free(f"WIDE_{tensor.upper()}" if tensor else "WIDE")
+            wide = writer.names.free(f"VEC_{tensor.upper()}" if tensor else "VEC")
             args.constants[wide] = f"math.gcd({', '.join(['16', *said.values()])})"
             found[wide] = tuple(said)
     return found
 
 
-class FlatBody(Body):
+class FlatWriter(KernelWriter):
     """Whether a mask asks for more than that an element is inside."""
 
     only_inside = True
@@ -144,111 +146,111 @@ class FlatBody(Body):
         return text
 
 
-def flat(body: FlatBody) -> KernelView:
+def flat(writer: FlatWriter) -> KernelView:
     """In a function of its own, what is done with a block: called without a mask for those that are whole."""
-    (axis,), sizes = body.kernel.axes, body.args.sizes
-    name_axis(body, axis, "i")
-    body.axis_mask[axis.name] = "inside"
-    straight_lines(body)
+    (axis,), sizes = writer.kernel.axes, writer.args.sizes
+    name_axis(writer, axis, "i")
+    writer.axis_mask[axis.name] = "inside"
+    straight_lines(writer)
     spoken = tuple(sizes)  # by the block, which need not know how many elements there are
-    total = body.extent(axis.extent, "total")
-    body.args.sizes = {name: sizes[name] for name in (total, *spoken) if name in sizes}
-    fields = {"total": total, "whole": body.only_inside, "lines": tuple(body.lines)}
-    seen = view(body, {}, ("BLOCK",), "BLOCK elements a program.", FlatView, **fields)
+    total = writer.extent(axis.extent, "total")
+    writer.args.sizes = {name: sizes[name] for name in (total, *spoken) if name in sizes}
+    fields = {"total": total, "whole": writer.only_inside, "lines": tuple(writer.lines)}
+    seen = view(writer, {}, ("BLOCK",), "BLOCK elements a program.", FlatView, **fields)
     assert isinstance(seen, FlatView)
     given = [p for p in seen.parameters[:-1] if p != total or p in spoken]
     passed = tuple(p.removesuffix(": tl.constexpr") for p in given)
     return replace(seen, within=tuple(given), passed=passed)
 
 
-def tile(body: Body) -> KernelView:
-    opened = open_tile(body)
-    straight_lines(body)
+def tile(writer: KernelWriter) -> KernelView:
+    opened = open_tile(writer)
+    straight_lines(writer)
     doc = "A tile of ROWS x BLOCK elements a program."
-    return tile_view(body, opened, ("ROWS", "BLOCK"), doc)
+    return tile_view(writer, opened, ("ROWS", "BLOCK"), doc)
 
 
-def strided(body: Body) -> KernelView:
+def strided(writer: KernelWriter) -> KernelView:
     """Three dims, of which none is taken apart: where a dim is contiguous, Triton sees that it is."""
     sizes = {}
-    for axis in body.kernel.axes:
-        name_axis(body, axis, f"{axis.name}_at")
-        sizes[axis.name] = body.extent(axis.extent, axis.name)
-        body.axis_mask[axis.name] = f"{axis.name}_at < {sizes[axis.name]}"
-    body.along, body.mixed = axis.digits[0].index, True
-    body.together = {frozenset(sizes): "inside"}
-    straight_lines(body)
-    body.say_multiple(sizes[axis.name], launch_text(axis.extent), body.kernel.stores[-1])
+    for axis in writer.kernel.axes:
+        name_axis(writer, axis, f"{axis.name}_at")
+        sizes[axis.name] = writer.extent(axis.extent, axis.name)
+        writer.axis_mask[axis.name] = f"{axis.name}_at < {sizes[axis.name]}"
+    writer.along, writer.mixed = axis.digits[0].index, True
+    writer.together = {frozenset(sizes): "inside"}
+    straight_lines(writer)
+    writer.say_multiple(sizes[axis.name], launch_text(axis.extent), writer.kernel.stores[-1])
     doc = "A tile of OUTER x ROWS x BLOCK elements a program."
-    return view(body, sizes, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+    return view(writer, sizes, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(writer.lines))
 
 
-def rows(body: Body) -> KernelView:
-    tile = open_tile(body)
-    if decoded(body, body.kernel.axes[1]):
-        body.short.add(body.kernel.axes[1].name)
+def rows(writer: KernelWriter) -> KernelView:
+    tile = open_tile(writer)
+    if decoded(writer, writer.kernel.axes[1]):
+        writer.short.add(writer.kernel.axes[1].name)
         tile = replace(tile, narrow="tl.int32")
-    fold_tile(body, wide_tensors(body))
+    fold_tile(writer, wide_tensors(writer))
     doc = "ROWS whole rows a program, held in registers: every element is read once."
-    return tile_view(body, tile, ("ROWS", "BLOCK"), doc)
+    return tile_view(writer, tile, ("ROWS", "BLOCK"), doc)
 
 
-def fold_tile(body: Body, tensors: tuple[str, ...], axis: int | None = 1) -> None:
+def fold_tile(writer: KernelWriter, tensors: tuple[str, ...], axis: int | None = 1) -> None:
     """All values of rows that are in registers; `tensors`: those that the mask of the tile covers."""
-    body.fill, served = choose_fill(body.kernel.nests, tensors, body.kernel.axes[1])
-    for nest in body.kernel.nests:
+    writer.fill, mask_redundant = choose_fill(writer.kernel.nests, tensors, writer.kernel.axes[1])
+    for nest in writer.kernel.nests:
         if is_reducer(nest):
-            fold_resident(body, nest, nest.name in served, axis)
-        elif nest.name not in body.values:
-            tile_values(body, needs(body, nest.body) - set(body.values))
-            body.value(nest)
-        if nest.name in body.kernel.stores:
-            body.store(nest, body.values[nest.name][0])
+            fold_resident(writer, nest, nest.name in mask_redundant, axis)
+        elif nest.name not in writer.values:
+            tile_values(writer, needs(writer, nest.body) - set(writer.values))
+            writer.value(nest)
+        if nest.name in writer.kernel.stores:
+            writer.store(nest, writer.values[nest.name][0])
 
 
-def decoded(body: Body, axis: Axis) -> bool:
+def decoded(writer: KernelWriter, axis: Axis) -> bool:
     """Whether some tensor takes an axis apart into digits."""
     names = {d.index for d in axis.digits}
-    parts = (set(run) & names for view in body.kernel.views for run in view.runs)
+    parts = (set(run) & names for view in writer.kernel.views for run in view.runs)
     return any(part and part != names for part in parts)
 
 
-def is_row_value(body: Body, nest: ir.Nest) -> bool:
-    return {b.index for b in nest.box} == {d.index for d in body.kernel.axes[0].digits}
+def is_row_value(writer: KernelWriter, nest: ir.Nest) -> bool:
+    return {b.index for b in nest.box} == {d.index for d in writer.kernel.axes[0].digits}
 
 
-def straight_lines(body: Body) -> None:
-    for nest in body.kernel.nests:
-        body.value(nest)
-        if nest.name in body.kernel.stores:
-            body.store(nest, body.values[nest.name][0])
+def straight_lines(writer: KernelWriter) -> None:
+    for nest in writer.kernel.nests:
+        writer.value(nest)
+        if nest.name in writer.kernel.stores:
+            writer.store(nest, writer.values[nest.name][0])
 
 
-def wide_tensors(body: Body, columns: Axis | None = None) -> tuple[str, ...]:
+def wide_tensors(writer: KernelWriter, columns: Axis | None = None) -> tuple[str, ...]:
     """Tensors read along the columns, or along those: their masked lanes reach the folds."""
-    col = {d.index for d in (columns or body.kernel.axes[1]).digits}
+    col = {d.index for d in (columns or writer.kernel.axes[1]).digits}
     found: dict[str, None] = {}
-    computed = {n.name for n in body.kernel.nests}
-    for nest in body.kernel.nests:
+    computed = {n.name for n in writer.kernel.nests}
+    for nest in writer.kernel.nests:
         for read in reads(nest.body):
             if read.tensor not in computed and free_indices(read) & col and read.fill is None:
-                if ir.kind_of(read.dtype, body.op) == "float":
+                if ir.kind_of(read.dtype, writer.op) == "float":
                     found[read.tensor] = None
     return tuple(found)
 
 
-def tile_values(body: Body, needed: set[str]) -> None:
+def tile_values(writer: KernelWriter, needed: set[str]) -> None:
     """Pointwise values over the whole tile that a term reads, computed where they are read."""
-    row = {d.index for d in body.kernel.axes[0].digits}
-    for nest in body.kernel.nests:
+    row = {d.index for d in writer.kernel.axes[0].digits}
+    for nest in writer.kernel.nests:
         if nest.name in needed and not is_reducer(nest) and {b.index for b in nest.box} != row:
-            body.value(nest)
+            writer.value(nest)
 
 
-def needs(body: Body, expr: ir.Expr) -> set[str]:
+def needs(writer: KernelWriter, expr: ir.Expr) -> set[str]:
     """Names of all values that expr depends on, through other tile values."""
-    nests = {n.name: n for n in body.kernel.nests}
-    row = {d.index for d in body.kernel.axes[0].digits}
+    nests = {n.name: n for n in writer.kernel.nests}
+    row = {d.index for d in writer.kernel.axes[0].digits}
     found: set[str] = set()
 
     def visit(e: ir.Expr) -> None:
@@ -267,24 +269,24 @@ def needs(body: Body, expr: ir.Expr) -> set[str]:
     return found
 
 
-def forget_tile(body: Body) -> None:
+def forget_tile(writer: KernelWriter) -> None:
     """Tile values live as long as one pass of a loop."""
-    row = {d.index for d in body.kernel.axes[0].digits}
-    for nest in body.kernel.nests:
+    row = {d.index for d in writer.kernel.axes[0].digits}
+    for nest in writer.kernel.nests:
         if not is_reducer(nest) and {b.index for b in nest.box} != row:
-            body.values.pop(nest.name, None)
+            writer.values.pop(nest.name, None)
 
 
 @contextmanager
-def in_blocks(body: Body) -> Iterator[list[str]]:
+def in_blocks(writer: KernelWriter) -> Iterator[list[str]]:
     """Lines within a loop over the columns: what is loaded or decoded in it is forgotten behind it."""
-    col = body.kernel.axes[1]
-    cache, assigned = dict(body.cache), set(body.assigned)
-    body.looping = frozenset(part.name for part in (col.outer, col.run))
-    with body.apart() as lines:
+    col = writer.kernel.axes[1]
+    cache, assigned = dict(writer.cache), set(writer.assigned)
+    writer.looping = frozenset(part.name for part in (col.outer, col.run))
+    with writer.apart() as lines:
         yield lines
-    body.cache, body.assigned, body.looping = cache, assigned, frozenset()
+    writer.cache, writer.assigned, writer.looping = cache, assigned, frozenset()
     for axis in (col.outer, col.run):
         for digit in axis.digits:
-            if body.index.get(digit.index) != body.axis_var[axis.name]:  # decoded in the loop
-                body.index.pop(digit.index, None)
+            if writer.index.get(digit.index) != writer.axis_var[axis.name]:  # decoded in the loop
+                writer.index.pop(digit.index, None)

@@ -12,8 +12,8 @@ WIDTH = 88  # of a line of arguments, which stands at most 12 columns in
 # Skeletons that share a template: merging and walking one chunk, say.
 TEMPLATES = {
     "finish": "part",
-    "lanes_part": "part",
-    "lanes_merge": "merge",
+    "per_thread_part": "part",
+    "per_thread_merge": "merge",
     "scan_finish": "scan_part",
     "runs": "window",
     "taps": "contraction",
@@ -47,7 +47,7 @@ class KernelView:
         default_factory=dict
     )  # a constexpr: what it divides
     prologue: tuple[str, ...] = ()
-    turn: tuple[str, ...] = ()  # what begins each turn of a program that takes several tiles
+    per_tile: tuple[str, ...] = ()  # what begins each tile of a program that takes several
     lines: tuple[str, ...] = ()
     stores: Sequence[Store] = ()
     setup: tuple[str, ...] = ()  # what the host does before the launch

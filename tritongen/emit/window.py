@@ -2,7 +2,7 @@
 
 A coordinate is a place in the box, said once before the loops, and an offset that the compiler knows:
 `x_h = x_h0 + (i * stride + r)`. So the loads that neighbouring windows share are equal, and it merges
-them; stores wait until all steps are computed, since no load is merged across a store. Input: a `Body`
+them; stores wait until all steps are computed, since no load is merged across a store. Input: a `KernelWriter`
 over a kernel of the skeleton `window`. Output: its `WindowView`.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from tritongen.emit.body import Body
+from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.nest import accumulated, accumulator, combine, entered
 from tritongen.emit.nest_views import Reducers, Run, Value, WindowView
 from tritongen.emit.text import wrap
@@ -29,23 +29,23 @@ from tritongen.schedule.members import is_reducer
 TILE = "(ROWS, BLOCK)"
 
 
-def window_view(body: Body) -> KernelView:
-    body = WindowBody(body.context, body.kernel)
-    return windows_view(body, open_axes(body))
+def window_view(writer: KernelWriter) -> KernelView:
+    writer = WindowWriter(writer.context, writer.kernel)
+    return windows_view(writer, open_axes(writer))
 
 
-def windows_view(body: WindowBody, size: dict[str, str]) -> KernelView:
-    cache = dict(body.cache)
-    values = tuple(values_of(body))
-    body.cache = cache  # what is loaded in the steps is forgotten behind them
-    stored = [n for n in body.kernel.nests if n.name in body.kernel.stores]
-    stores = [Store(body.values[nest.name][0], *body.stored_at(nest)) for nest in stored]
-    fields = {"sizes": body.unsaid(size["cols"]), "values": values, "stores": stores, **size}
-    blocks = "ROWS", "STEPS", "BLOCK", *(("EACH",) if body.runner else ())
-    return view(body, {}, blocks, "", WindowView, **fields)
+def windows_view(writer: WindowWriter, size: dict[str, str]) -> KernelView:
+    cache = dict(writer.cache)
+    values = tuple(values_of(writer))
+    writer.cache = cache  # what is loaded in the steps is forgotten behind them
+    stored = [n for n in writer.kernel.nests if n.name in writer.kernel.stores]
+    stores = [Store(writer.values[nest.name][0], *writer.stored_at(nest)) for nest in stored]
+    fields = {"sizes": writer.unsaid(size["cols"]), "values": values, "stores": stores, **size}
+    blocks = "ROWS", "STEPS", "BLOCK", *(("PER_THREAD",) if writer.runner else ())
+    return view(writer, {}, blocks, "", WindowView, **fields)
 
 
-class WindowBody(Body):
+class WindowWriter(KernelWriter):
     """Coordinates as a place in the box and a known offset; masks by the side of the tile they vary on."""
 
     def __init__(self, context, kernel):
@@ -142,60 +142,60 @@ def _moved(nest: ir.Nest, at: dict[str, Poly]) -> ir.Nest:
     return replace(nest, coords=coords, body=substitute_indices(nest.body, at))
 
 
-def open_axes(body: WindowBody) -> dict[str, str]:
+def open_axes(writer: WindowWriter) -> dict[str, str]:
     """Variables and masks of the three axes; the extents of what the template steps along."""
-    row, step, col = body.kernel.axes
-    body.axis_var[row.name] = "row"
-    body.axis_mask[row.name] = f"row < {body.extent(row.extent, 'rows') if row.digits else '1'}"
+    row, step, col = writer.kernel.axes
+    writer.axis_var[row.name] = "row"
+    writer.axis_mask[row.name] = f"row < {writer.extent(row.extent, 'rows') if row.digits else '1'}"
     size = {}
     for axis, name in ((step, "step"), (col, "col")):
         if axis.digits:
-            name_axis(body, axis, name)
-            size[f"{name}s"] = body.extent(axis.extent, f"{name}s")
-            moves = axis is (step if body.shares else col)
-            place = f"{name} + {body.index[body.turn]}" if moves else name
-            body.axis_mask[axis.name] = f"{place} < {size[f'{name}s']}"
+            name_axis(writer, axis, name)
+            size[f"{name}s"] = writer.extent(axis.extent, f"{name}s")
+            moves = axis is (step if writer.shares else col)
+            place = f"{name} + {writer.index[writer.turn]}" if moves else name
+            writer.axis_mask[axis.name] = f"{place} < {size[f'{name}s']}"
     return size
 
 
 # ---- values -------------------------------------------------------------------------------------
-def values_of(body: WindowBody) -> Iterator[Value]:
+def values_of(writer: WindowWriter) -> Iterator[Value]:
     """Every value of the kernel at one step, reducers that wait for no other in one loop."""
     waiting: list[ir.Nest] = []
-    for nest in body.kernel.nests:
+    for nest in writer.kernel.nests:
         beside = is_reducer(nest) and not tensors_read(nest.body) & {n.name for n in waiting}
         if waiting and not beside:
-            yield Value(windows(body, waiting))
+            yield Value(windows(writer, waiting))
             waiting = []
         if is_reducer(nest):
             waiting.append(nest)
         else:
-            with body.apart() as lines:
-                body.value(nest)
+            with writer.apart() as lines:
+                writer.value(nest)
             yield Value(lines=tuple(lines))
     if waiting:
-        yield Value(windows(body, waiting))
+        yield Value(windows(writer, waiting))
 
 
-def windows(body: WindowBody, nests: list[ir.Nest]) -> Reducers:
+def windows(writer: WindowWriter, nests: list[ir.Nest]) -> Reducers:
     """Reducers over one window: the terms of one line of it in the inner loops, where steps share lines."""
-    across, along, shared = lines_of(body, nests)
-    innermost = tuple(b for b in along if b == body.runner)
-    totals = [accumulator(body, nest, nest.name, TILE) for nest in nests]
-    with entered(body, across) as loops:
-        own = [accumulator(body, n, f"{n.name}_line", TILE) for n in nests] if shared else totals
-        with entered(body, tuple(b for b in along if b not in innermost)) as in_line:
-            runs = body.open_lines(nests)
-            with entered(body, innermost) as in_run:
-                folds = tuple(map(partial(accumulated, body), nests, own))
-    body.values |= {nest.name: (nest.name, ATOM) for nest in nests}
+    across, along, shared = lines_of(writer, nests)
+    innermost = tuple(b for b in along if b == writer.runner)
+    totals = [accumulator(writer, nest, nest.name, TILE) for nest in nests]
+    with entered(writer, across) as loops:
+        own = [accumulator(writer, n, f"{n.name}_line", TILE) for n in nests] if shared else totals
+        with entered(writer, tuple(b for b in along if b not in innermost)) as in_line:
+            runs = writer.open_lines(nests)
+            with entered(writer, innermost) as in_run:
+                folds = tuple(map(partial(accumulated, writer), nests, own))
+    writer.values |= {nest.name: (nest.name, ATOM) for nest in nests}
     line = tuple(chain(*own)) if shared else ()
     parts = [(variable.name, ATOM) for variable in line]
-    joins = tuple(map(partial(combine, body), nests, totals, parts))
+    joins = tuple(map(partial(combine, writer), nests, totals, parts))
     return Reducers(tuple(chain(*totals)), loops, folds, line, in_line, runs, in_run, joins)
 
 
-def lines_of(body: WindowBody, nests: list[ir.Nest]):
+def lines_of(writer: WindowWriter, nests: list[ir.Nest]):
     """The binders that step from line to line of a window, those along one, and whether steps share lines.
 
     A line is what the windows of two steps have in common: what is read of it depends on the step and
@@ -203,11 +203,11 @@ def lines_of(body: WindowBody, nests: list[ir.Nest]):
     """
     binders = nests[0].fold.binders
     used = [indices(p) for n in nests for p in coordinates(n.body)]
-    across = tuple(b for b in binders if any({b.index, body.turn} <= u for u in used))
+    across = tuple(b for b in binders if any({b.index, writer.turn} <= u for u in used))
     along = tuple(b for b in binders if b not in across)
-    mixed = all((body.turn in u) == bool(u & {b.index for b in across}) for u in used)
+    mixed = all((writer.turn in u) == bool(u & {b.index for b in across}) for u in used)
     places = any(n.fold.is_place for n in nests)
-    if body.shares and across and along and mixed and not places:
+    if writer.shares and across and along and mixed and not places:
         return across, along, True
-    runner = tuple(b for b in binders if b == body.runner)
+    runner = tuple(b for b in binders if b == writer.runner)
     return tuple(b for b in binders if b not in runner), runner, False

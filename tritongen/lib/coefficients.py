@@ -33,7 +33,7 @@ class Coefficients:
     memory: float = 3.52  # what is read or written once
     l2: float = 15.6  # what is read again
     copy: float = 3.3  # factors of products that are copied in front
-    turn: float = 2.9  # those whose order is another then
+    transpose: float = 2.9  # those whose order is another then
     split: float = 2.24  # those whose parts in TF32 are written
     pack: float = 1.84  # operands of convolutions that are copied in front
     join: float = 2.63  # parts of sums that are added up behind
@@ -51,24 +51,24 @@ def measured() -> dict[str, Coefficients]:
     convolutions (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
     """
     products = {
-        ("both ahead", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
+        ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
         ("converting", 4): (4.75, 1.41, 1.06, 2.17, 10.7, 0.0566, 0.728, 0.767),
         ("descriptors", 1): (8.53, 0.634, 1.37, 12.8, 35, 0.0671, 0.589, 2.22),
         ("converting", 2): (5.67, 0.906, 0.895, 11.9, 168, 0.198, 0.309, 1.81),
         ("descriptors", 2): (5.67, 0.906, 0.895, 19.8, 168, 0.198, 0.309, 1.81),
         ("descriptors", 4): (4.75, 1.41, 1.06, 2.17, 10.7, 0.0566, 0.728, 0.767),
-        ("left ahead", 4): (4.36, 1.03, 1.49, 3.5, 10.8, 0.119, 1.2, 0.819),
+        ("presplit lhs", 4): (4.36, 1.03, 1.49, 3.5, 10.8, 0.119, 1.2, 0.819),
         ("pointers", 1): (3.6, 1.64, 0.349, 7.51, 18.7, 0.0496, 0.895, 0.855),
         ("pointers", 2): (4, 0.917, 0.726, 10.3, 84.4, 0.0885, 1.14, 0.529),
         ("pointers", 4): (2.73, 1.27, 1.47, 1.03, 4.79, 0.0481, 3.7, 0.312),
-        ("right ahead", 4): (3.42, 0.659, 1.16, 3.86, 11.8, 0.123, 0.56, 0.747),
-        ("strips", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
+        ("presplit rhs", 4): (3.42, 0.659, 1.16, 3.86, 11.8, 0.123, 0.56, 0.747),
+        ("subtiles", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
     }
     convolutions = {
         ("gathered", 2): (5.6, 0.54, 0.881, 1.37, 56.3, 0.014, 2.19, 1.44),
         ("gathered", 4): (5.17, 0.678, 1.61, 1.13, 47.5, 0.0214, 1.97, 1.44),
-        ("lanes", 2): (7.11, 1.42, 0.788, 5.43, 53, 0.028, 0.941, 1),
-        ("lanes", 4): (6.76, 1.92, 0.971, 2.66, 43.5, 0.058, 1.42, 1),
+        ("pad4", 2): (7.11, 1.42, 0.788, 5.43, 53, 0.028, 0.941, 1),
+        ("pad4", 4): (6.76, 1.92, 0.971, 2.66, 43.5, 0.058, 1.42, 1),
         ("packed", 2): (4.43, 1.36, 1.09, 9.13, 47.1, 0.096, 2.52, 1.44),
         ("packed", 4): (4.27, 1.1, 0.444, 1.96, 62.6, 0.0825, 2.33, 1.44),
         ("patches", 2): (2.78, 1.82, 0.858, 14.1, 45.1, 0.156, 1.19, 1),
@@ -97,7 +97,7 @@ def scaled(gpu: Gpu) -> Coefficients:
         memory=own.memory * memory,
         l2=own.l2 * clock * (gpu.sms / like.sms),
         copy=own.copy * memory,
-        turn=own.turn * memory,
+        transpose=own.transpose * memory,
         split=own.split * memory,
         pack=own.pack * memory,
         join=own.join * memory,

@@ -76,15 +76,15 @@ def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
     rows, x_row, y_row = outer.pop(along)
     sizes, xs, ys = zip(*outer, strict=True)
     width = cols + behind
-    WIDE_X, WIDE_Y = math.gcd(16, cols, *xs, x_row), math.gcd(16, width, *ys, y_row)
+    VEC_X, VEC_Y = math.gcd(16, cols, *xs, x_row), math.gcd(16, width, *ys, y_row)
     # Where lanes load and store 2 bytes each, one warp turns a small tile: bf16 15 x 285 x 34777 217 us, else 372.
-    alone = x_col != 1 and x.element_size() * max(WIDE_Y, math.gcd(16, x_col, *xs)) <= 2
+    alone = x_col != 1 and x.element_size() * max(VEC_Y, math.gcd(16, x_col, *xs)) <= 2
     BLOCK = min(triton.next_power_of_2(width), 1024 if x_col == 1 else 32 if alone else 64)
     ROWS = min(triton.next_power_of_2(rows), 32 if alone else 4096 // BLOCK)
     tiles = math.prod(sizes) * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
     _copy[(tiles,)](
         x, y, *sizes[1:], rows, cols, width, *xs, x_row, x_col, *ys, y_row, y_col,
-        WIDE_X=WIDE_X, WIDE_Y=WIDE_Y, ROWS=ROWS, BLOCK=BLOCK, num_warps=1 if alone else 4,
+        VEC_X=VEC_X, VEC_Y=VEC_Y, ROWS=ROWS, BLOCK=BLOCK, num_warps=1 if alone else 4,
     )  # fmt: skip
     return y
 
@@ -106,14 +106,14 @@ def dims(x: torch.Tensor, y: torch.Tensor) -> list[tuple[int, int, int]]:
 def _copy(
     x_ptr, y_ptr, n1, n2, rows, cols, width, x_0, x_1, x_2, x_row, x_col, y_0, y_1, y_2, y_row,
     y_col,
-    WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC_X: tl.constexpr, VEC_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements; a row has `cols` to load, and `width` to store, so that stores are wide."""
-    # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols, x_row = cols // WIDE_X * WIDE_X, x_row // WIDE_X * WIDE_X
-    x_0, x_1, x_2 = x_0 // WIDE_X * WIDE_X, x_1 // WIDE_X * WIDE_X, x_2 // WIDE_X * WIDE_X
-    width, y_row = width // WIDE_Y * WIDE_Y, y_row // WIDE_Y * WIDE_Y
-    y_0, y_1, y_2 = y_0 // WIDE_Y * WIDE_Y, y_1 // WIDE_Y * WIDE_Y, y_2 // WIDE_Y * WIDE_Y
+    # VEC_X, VEC_Y divide these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, x_row = cols // VEC_X * VEC_X, x_row // VEC_X * VEC_X
+    x_0, x_1, x_2 = x_0 // VEC_X * VEC_X, x_1 // VEC_X * VEC_X, x_2 // VEC_X * VEC_X
+    width, y_row = width // VEC_Y * VEC_Y, y_row // VEC_Y * VEC_Y
+    y_0, y_1, y_2 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y, y_2 // VEC_Y * VEC_Y
     tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
     tile = tl.program_id(0)
     row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]

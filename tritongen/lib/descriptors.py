@@ -1,7 +1,7 @@
 """Tiles by tensor descriptor: which operands have such, the descriptors themselves, and copies where there are none.
 
     if takes_tiles(x, w):
-        x_tiles, x_turned = tiles(x, BLOCK_M, BLOCK_K)    # x [..., rows, cols]
+        x_tiles, trans_x = tiles(x, BLOCK_M, BLOCK_K)    # x [..., rows, cols]
         y_tiles = tiles_to_store(y, BLOCK_M, BLOCK_N)     # None where pointers store y
 
 A descriptor wants rows that are contiguous and begin at multiples of 16 bytes.
@@ -57,10 +57,10 @@ def tiles(
     """
     if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
         x = packed(x.mT).mT
-    turned = not is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
-    x = x.mT if turned else x
+    transposed = not is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if transposed else x
     x = x if is_aligned(x) else packed(x)
-    return (descriptor(x, cols, rows) if turned else descriptor(x, rows, cols)), turned
+    return (descriptor(x, cols, rows) if transposed else descriptor(x, rows, cols)), transposed
 
 
 def tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -75,12 +75,12 @@ def copied_bytes(*operands: torch.Tensor) -> int:
     return sum(x.nbytes for x in operands if not (is_aligned(x) or is_aligned(x.mT)))
 
 
-def turned_bytes(*operands: torch.Tensor) -> int:
+def transposed_bytes(*operands: torch.Tensor) -> int:
     """The size of those second factors that are copied by columns (`tiles`)."""
     return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
 
 
-def are_wide(*operands: torch.Tensor) -> bool:
+def vectorized(*operands: torch.Tensor) -> bool:
     """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
     dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride(), strict=True)]
     whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)

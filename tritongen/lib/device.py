@@ -32,7 +32,7 @@ class Gpu:
     sms: int = 132  # multiprocessors
     shared: int = 227  # KiB of shared memory that Triton lets a program have
     tma: bool = True  # whether tiles are loaded by descriptor
-    relays: bool = True  # whether programs that wait for others get on
+    forward_progress: bool = True  # whether programs that wait for others get on
     name: str = "NVIDIA H200"
     clock: float = 1.98  # GHz
     memory: float = 4.92  # TB/s, as clock and width of its bus have it
@@ -58,7 +58,7 @@ def gpu(device: torch.device) -> Gpu:
         sms=own["multiprocessor_count"],
         shared=shared,
         tma=capability >= (9, 0) and shared >= 227,
-        relays=capability >= (8, 0),
+        forward_progress=capability >= (8, 0),
         name=torch.cuda.get_device_name(device),
         clock=1e-6 * own["sm_clock_rate"],
         memory=2e-9 / 8 * own["mem_clock_rate"] * own["mem_bus_width"],

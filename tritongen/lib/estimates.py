@@ -1,6 +1,6 @@
 """How long a product or a convolution takes on a GPU, by a model: what `choose_<step>` compares its variants by.
 
-call = (1, M, N, K), itemsize, stored_bytes, copied, turned, wide, tf32x3, gpu
+call = (1, M, N, K), itemsize, stored_bytes, copied, transposed, vectorized, tf32x3, gpu
 product_us(call, tile(128, 256, 64, 8, 3, PROGRAMS=1), "descriptors")      # microseconds
 call = (groups, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
 convolution_us(call, config, "taps", taps * channels, copied)
@@ -78,21 +78,21 @@ def product_us(
     bytes; whether products of f32 are three of TF32; the GPU. `ahead`: bytes that a kernel in front writes for this one. `sums` of products share a tile. A step takes as long as the slowest of what it waits for, multiplies and
     loads; programs beside each other on a multiprocessor share the last two.
     """
-    sizes, itemsize, stored_bytes, copied, turned, wide, tf32x3, gpu = call
+    sizes, itemsize, stored_bytes, copied, transposed, vectorized, tf32x3, gpu = call
     own = coefficients(gpu)
     start, tile, wait, flops, edge, load, store, odd = own.products[kind, min(itemsize, 4)]
     narrow_load, narrow_wait = 5.02, 4.52  # times what it is where lanes load 16 bytes
     batches, M, N, K = sizes
-    rows, terms = config["BLOCK_M"] * (3 if kind == "strips" else 1), config["BLOCK_K"]
+    rows, terms = config["BLOCK_M"] * (3 if kind == "subtiles" else 1), config["BLOCK_K"]
     columns, stages = config["BLOCK_N"] * sums, config["num_stages"]
     parts, beside = config.get("PARTS", 0), config.get("PROGRAMS", 1)
     programs = batches * cdiv(M, rows) * cdiv(N, config["BLOCK_N"]) * max(1, parts)
     steps = cdiv(config.get("CHUNK", K), terms)
     if kind == "pointers":  # as many as there are registers and shared memory for
         beside = _beside(config, columns, itemsize)
-        copied = turned = 0
+        copied = transposed = 0
     elif ahead:  # what is split or converted needs no other copy
-        copied, turned = max(0, copied - ahead), 0
+        copied, transposed = max(0, copied - ahead), 0
     each = cdiv(programs, gpu.sms)
     beside = max(1, min(beside, each))
 
@@ -101,7 +101,7 @@ def product_us(
     multiplied *= (1 + edge * (1 / full + 1 / columns)) / flops
     loaded = 1e-6 * (min(rows, M) + min(columns, N * sums)) * min(terms, K) * itemsize / load
     waited = wait / max(1, stages - 1)
-    if kind == "pointers" and not wide:
+    if kind == "pointers" and not vectorized:
         loaded, waited = loaded * narrow_load, waited * narrow_wait
     step = _slowest(waited, beside * multiplied, beside * loaded)
     stored = 1e-4 * store * rows * columns * (2 if parts else 1)
@@ -112,7 +112,11 @@ def product_us(
     moved = itemsize * (M * K + K * N * sums) + stored_bytes * M * N
     read = programs * steps * terms * (rows + columns) * itemsize
     us = start + _slowest(tiles, 1e-6 * batches * moved / own.memory, 1e-6 * read / own.l2)
-    for count, rate in ((2 * copied, own.copy), (2 * turned, own.turn), (3 * ahead, own.split)):
+    for count, rate in (
+        (2 * copied, own.copy),
+        (2 * transposed, own.transpose),
+        (3 * ahead, own.split),
+    ):
         if count:
             us += own.copy_us + 1e-6 * count / rate
     if parts:

@@ -1,7 +1,7 @@
 """Configs that are measured: what a module of `tritongen build --autotune` has beside `triton.autotune`.
 
     @triton.autotune(
-        configs=lib.with_blocks(triton.Config(...), ..., a_tiles=("BLOCK_M", "BLOCK_K", "A_TURNED")),
+        configs=lib.with_blocks(triton.Config(...), ..., a_tiles=("BLOCK_M", "BLOCK_K", "TRANS_A")),
         key=["M", "N", "K"],
         prune_configs_by={"early_config_prune": lib.tiles_within(BLOCK_M="M", BLOCK_N="N")},
     )
@@ -53,7 +53,7 @@ def tiles_within(**extents: str) -> Callable[..., list[triton.Config]]:
 def with_blocks(
     *configs: triton.Config, **tiles: tuple[str, str, str | int]
 ) -> list[triton.Config]:
-    """Configs in front of which descriptors get the shapes of their tiles: `a_tiles=("BLOCK_M", "BLOCK_K", "A_TURNED")`.
+    """Configs in front of which descriptors get the shapes of their tiles: `a_tiles=("BLOCK_M", "BLOCK_K", "TRANS_A")`.
 
     Rows, columns, and the constexpr that says whether the descriptor sees its operand transposed; or a number, the parts
     in which columns are stored. Where pointers store, there is no descriptor.

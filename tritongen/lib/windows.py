@@ -19,11 +19,11 @@ def phases(x, RUN: tl.constexpr):
 
 
 @triton.jit
-def taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
-    """Elements FIRST, FIRST + STEP, ... of every lane's line, EACH of them side by side."""
-    if EACH == 1:
+def taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, PER_THREAD: tl.constexpr):
+    """Elements FIRST, FIRST + STEP, ... of every lane's line, PER_THREAD of them side by side."""
+    if PER_THREAD == 1:
         return line[FIRST]
     else:
-        even = taken(line, FIRST, 2 * STEP, EACH // 2)
-        odd = taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
+        even = taken(line, FIRST, 2 * STEP, PER_THREAD // 2)
+        odd = taken(line, FIRST + STEP, 2 * STEP, PER_THREAD // 2)
         return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])

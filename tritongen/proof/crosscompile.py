@@ -44,7 +44,7 @@ GPUS = {
     "sm_90": trace.H200,
     "sm_100": trace.Gpu(148),
     "sm_120": trace.Gpu(170, 99, tma=False),
-    "gfx942": trace.Gpu(304, 64, tma=False, relays=False),
+    "gfx942": trace.Gpu(304, 64, tma=False, forward_progress=False),
 }
 COMMON_SIZE = 64
 
@@ -147,7 +147,7 @@ def _fitting(
     chosen = dict(way.variants)
     steps = {s.name: s for s in plan.steps}
     variants = {(s.name, v.name): v for s in plan.steps for v in s.variants}
-    layout = ["across", *(o.fact for s in plan.steps for o in s.orders)]
+    layout = ["strided", *(o.fact for s in plan.steps for o in s.orders)]
     could = None
     for n in (size, 8, 1024):
         args = meta_arguments(plan.op, choice, n)

@@ -26,7 +26,7 @@ BY_TRITON = {
     "contraction",
     "taps",
     "persistent",
-    "strips",
+    "subtiles",
     "patches",
     "ragged",
 }  # they leave tf32x3 to tl.dot

@@ -47,7 +47,7 @@ def shared(step: Step) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     if models == {"convolution_us"}:
         return (batches, "M", "N"), ("phases", "operand_bytes", "itemsize", "stored_bytes", "gpu")
     exact = "tf32x3" if step.precision else "False"  # halves and whole numbers have one product
-    copies = ("copied_bytes", "turned_bytes", "wide")
+    copies = ("copied_bytes", "transposed_bytes", "vectorized")
     return (batches, "M", "N", "K"), ("itemsize", "stored_bytes", *copies, exact, "gpu")
 
 

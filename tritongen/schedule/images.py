@@ -65,7 +65,7 @@ def with_images(
 
     parts = tuple(turned(k) for k in general.parts)
     finish, resident, loop = map(turned, (general.finish, general.resident, general.loop))
-    known = ("channels_last",) if channels else ("channels_last", "across")
+    known = ("channels_last",) if channels else ("channels_last", "strided")
     split = split_variant(parts, finish, state, False)
     held = resident_variants(resident, columns, False, alone, not alone)
     first = grouped_variants(split, held) if channels else (split, *held)
@@ -110,7 +110,7 @@ def grouped_variants(split: Variant, held: tuple[Variant, ...]) -> tuple[Variant
 
 def _is_along(v: Variant) -> bool:
     """Whether it is for rows that memory runs along, as it does where images are in order."""
-    return "across" not in conjuncts(v.when)
+    return "strided" not in conjuncts(v.when)
 
 
 def _in_order(when: str) -> str:

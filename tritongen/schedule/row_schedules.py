@@ -44,14 +44,14 @@ def split_variant(
     so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
     bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
     does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. Over short runs no more than 16 rows, since
-    each merges LANES parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
+    each merges PARTS_POW2 parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
     [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with two
     accumulators a lane, does best with 64 rows of 16 and 16 programs where there are many columns: over dim 0 of
     [65536, 4096] 92%, with 32 x 64 and 4 programs 77.
     """
     row, col = finish.axes
     grid = tiles(row)
-    either = (lambda across, else_: else_) if along else "{} if across else {}".format
+    either = (lambda strided, else_: else_) if along else "{} if strided else {}".format
     merges = finish.skeleton == "merge"
     paired = any(level.pairs for level in finish.levels)
     # Across: rows and columns of a tile, its warps, programs a multiprocessor.
@@ -67,20 +67,20 @@ def split_variant(
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
         near = "2048" if merges else "8192 if cols >= 262144 else 4096"
-        block_ = f"{deep} if across else {near}"
-        height, warps = f"{tall} if across else 1", f"{few} if across else 8" if counts else "8"
+        block_ = f"{deep} if strided else {near}"
+        height, warps = f"{tall} if strided else 1", f"{few} if strided else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
     most, near = ("2048" if merges else "256"), "16"
     if not merges and not col.tail:  # very wide rows, read twice: a block a program
-        most, near = "256 if across else 1024", "128 if cols >= 262144 else 16"
-    programs = f"{'16' if along else f'({many} if across else {near})'} * sms"
+        most, near = "256 if strided else 1024", "128 if cols >= 262144 else 16"
+    programs = f"{'16' if along else f'({many} if strided else {near})'} * sms"
     config = (
         ("BLOCK", block_),
         ("ROWS", rows(row, height)),
         ("PARTS", f"spread({programs}, {grid}, min({most}, cdiv(cols, BLOCK)))"),
         ("CHUNK", chunk),
         # Fewer lanes than threads would give their layout to the whole tile.
-        *((("LANES", "max(PARTS, 256)"),) if len(parts) > 1 or not merges else ()),
+        *((("PARTS_POW2", "max(PARTS, 256)"),) if len(parts) > 1 or not merges else ()),
         *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
         ("num_warps", warps),
     )
@@ -89,7 +89,7 @@ def split_variant(
     # takes 182 us for 4,096 such rows, so about 6 for these.
     least = "8192" if merges or col.tail else "32768"
     if not along:  # few rows across memory make few tiles: 104 of 4,728 took 155 us in two programs
-        least = f"(2048 if across else {least})"
+        least = f"(2048 if strided else {least})"
     return Variant(
         "split",
         f"{tiles(row, either('32', '1')) if not along else 'rows'} < 2 * sms and cols > {least}",
@@ -100,10 +100,10 @@ def split_variant(
     )
 
 
-def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
+def two_pass_variant(two_pass, state: tuple[tuple[str, str], ...]) -> Variant:
     """Rows that do not fit in registers, in tensors that do not fit in L2; one L2 for all programs, so no AMD.
 
-    What lies between the two reads of a block, AHEAD blocks and a row, has to stay in L2: rms_norm of 128 rows of
+    What lies between the two reads of a block, LAG blocks and a row, has to stay in L2: rms_norm of 128 rows of
     1,048,576 in bf16 71% of copy (4 * sms ahead: 67, 6: 63), of 1,024 rows of 131,072 75 (73, 65), as loops 58 and 69.
     With several rows a program, 2 x 4,096 or 4 x 2,048, 63. Folds in pairs are bound by instructions: in 4 warps
     each pays for more elements, and 80 registers let 6 programs share a multiprocessor. softmax 68 and 70 (as many
@@ -112,33 +112,33 @@ def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
     61). In f32 rms_norm 69 (59), layer_norm 48 (56). Moments of rows that are not aligned want more registers: layer_norm of
     717 x 158,569 1,450 us, by `split` 383.
     """
-    (row, _), own = relay.axes, relay.counter
-    kinds = {pair.kind for level in relay.levels for pair in level.pairs}
+    (row, _), own = two_pass.axes, two_pass.counter
+    kinds = {pair.kind for level in two_pass.levels for pair in level.pairs}
     least = 131072 if "moments" in kinds else 65536
     blocks = "cdiv(cols, BLOCK)"
     scratch = tuple((part, dtype, ("rows", blocks)) for part, dtype in state)
     return Variant(
-        "relay",
-        f"not across and relays and {'itemsize <= 2 and ' if kinds else ''}"
+        "two_pass",
+        f"not strided and forward_progress and {'itemsize <= 2 and ' if kinds else ''}"
         f"{'cols % 8 == 0 and ' if 'moments' in kinds else ''}{least} < cols <= 2**22 and rows * cols > 2**25",
         "x does not fit in L2, but what lies between its two reads does",
         (
             ("BLOCK", "8192"),
             ("ROWS", "1"),
-            ("AHEAD", "2 * sms"),
+            ("LAG", "2 * sms"),
             ("num_warps", "4" if kinds else "8"),
             # Fewer lanes than threads would give their layout to the whole tile.
-            ("LANES", f"max(pow2({blocks}), 32 * num_warps)"),
+            ("PARTS_POW2", f"max(pow2({blocks}), 32 * num_warps)"),
             *((("maxnreg", "80"),) if kinds else ()),
         ),
-        (Launch(relay.name, (f"({tiles(row)} + 1) * {blocks} + AHEAD",)),),
+        (Launch(two_pass.name, (f"({tiles(row)} + 1) * {blocks} + LAG",)),),
         (*scratch, (own, "i32", (f"1 + {tiles(row)}",))),
         ((own, own),),
-        requires="relays and 0 < cols <= 2**22",  # a lane for each block of a row
+        requires="forward_progress and 0 < cols <= 2**22",  # a lane for each block of a row
     )
 
 
-def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Variant:
+def per_thread_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Variant:
     """Few rows across memory, such as the channels of images stored channels last: each lane keeps its own state.
 
     batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
@@ -157,10 +157,10 @@ def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Va
         ("MERGE", "1"),
         ("num_warps", "4"),
     )
-    writes = (("LANES", "1"), ("CHUNK", "4"), ("num_warps", "4"))
+    writes = (("PARTS_POW2", "1"), ("CHUNK", "4"), ("num_warps", "4"))
     return Variant(
-        "lanes",
-        f"across and {tiles(row, '32')} < 2 * sms and cols > 512",
+        "per_thread",
+        f"strided and {tiles(row, '32')} < 2 * sms and cols > 512",
         "few rows that lie across memory: several programs share them, each lane keeps a state",
         config,
         (
@@ -178,7 +178,7 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     group_norm in bf16, us and per cent of the bytes in and out: [256, 256, 14, 14] in 8 groups 18 (66%; a copy of as many
     bytes 80), in 4 warps 20, flat 49; in 32 groups 17 (flat 39), [256, 128, 28, 28] 27 (89%; flat 75),
     [256, 512, 7, 7] 12, in 2 warps 14, flat 18; [64, 256, 56, 56] 73, in 32 warps 75, flat 485. By hand,
-    without WIDE 27 instead of 18. batch_norm by the loop: [256, 256, 14, 14] in bf16 21 us (in 16 warps 23, 8,192
+    without VEC 27 instead of 18. batch_norm by the loop: [256, 256, 14, 14] in bf16 21 us (in 16 warps 23, 8,192
     elements in 8 warps 25, `split` 75), [256, 256, 28, 28] 89 (88, 103, 101), [512, 256, 28, 28] 184 (183, `split` 196);
     f32 [64, 512, 28, 28] 67 (67, 75, `loop` 154), [128, 512, 14, 14] 31 (32, 35; 32,768 elements in registers 38).
     Longer runs: bf16 [136, 352, 45, 32] 136 (`split` 151, `loop` 290), group_norm of runs of 10,760 1,776 (1,903, 2,385).
@@ -191,7 +191,7 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
             ("LINES", "16384 // BLOCK"),
             ("num_warps", "8"),
         )
-        when = f"sms <= rows and 16 <= col_run <= 16384 and {size} > 16384 and not across"
+        when = f"sms <= rows and 16 <= col_run <= 16384 and {size} > 16384 and not strided"
         launch = (Launch(loop.name, ("rows",)),)
         why, fits = "short runs: many of them a tile", "0 < col_run <= 16384"
         found.append(Variant("lines_loop", when, why, config, launch, requires=fits))
@@ -201,7 +201,7 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
             ("BLOCK", "max(16, pow2(col_run))"),
             ("num_warps", "min(16, max(1, LINES * BLOCK // 1024))"),
         )
-        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not across"
+        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not strided"
         launch = (Launch(lines.name, ("rows",)),)
         why = "a row fits in registers, its runs as lines"
         fits = f"0 < cols and {size} <= 32768"
@@ -240,9 +240,9 @@ def resident_variants(
         return f"4 if BLOCK <= 32 else 1 if BLOCK <= {widest} else " if alone else ""
 
     launch = (Launch(resident.name, (tiles(row),)),)
-    across = Variant(
-        "across",
-        "across and 0 < cols <= 512",
+    strided = Variant(
+        "strided",
+        "strided and 0 < cols <= 512",
         "short rows whose elements lie far apart: memory runs along the rows' own axis",
         (
             ("BLOCK", "max(16, pow2(cols))"),
@@ -263,13 +263,13 @@ def resident_variants(
         )
         rows_ = Variant(
             "rows",
-            f"0 < cols <= {'(128 if aligned else 512)' if counts else 32768} and not across{odd}",
+            f"0 < cols <= {'(128 if aligned else 512)' if counts else 32768} and not strided{odd}",
             "a row fits in registers",
             config,
             launch,
             requires=IN_REGISTERS,
         )
-        return across, rows_
+        return strided, rows_
     height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= (4096 if aligned else 2048) else 1"
     config = (
         block,
@@ -279,9 +279,9 @@ def resident_variants(
             f"{one_warp(512)}2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8",
         ),
     )
-    when = f"0 < cols <= 16384 and not across{odd}"
+    when = f"0 < cols <= 16384 and not strided{odd}"
     why = "rows fit in registers"
-    return across, Variant("rows", when, why, config, launch, requires=IN_REGISTERS)
+    return strided, Variant("rows", when, why, config, launch, requires=IN_REGISTERS)
 
 
 def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> Variant:
@@ -306,25 +306,27 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
     kinds = {pair.kind for level in loop.levels for pair in level.pairs}
     paired, moments = bool(kinds), "moments" in kinds
     single = not (paired or col.tail or wide_tiles or counts)
-    far = f"{256 if paired else 64 if single else 32} if across else "
-    height = f"{32 if paired else 64} if across else 1"
+    far = f"{256 if paired else 64 if single else 32} if strided else "
+    height = f"{32 if paired else 64} if strided else 1"
     if col.tail:
         height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
     elif wide_tiles:
         odd = "4096" if moments else "(4096 if cols <= 24576 else 8192)"
         width = f"{odd} if not aligned else 16384 if cols <= 65536 else 32768"
-        warps = "8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32"
+        warps = "8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32"
     elif counts:
         height = height.replace("else 1", "else 8 if cols <= 8192 and aligned else 1")
         odd = "512 if cols <= 32768 else 4096"
         far_ = "4096 if rows < 8 * sms else 1024"
         width = f"({odd}) if not aligned else 128 if cols <= 8192 else {far_}"
-        warps = "8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4"
+        warps = (
+            "8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4"
+        )
     else:
         many = "4096 if aligned or rows < 4 * sms else 2048"
         width = many if paired and walked else "4096"
         warps = "BLOCK // 512" if paired and walked else "8"
-        warps = f"{16 if single else 8} if across else {warps}" if single or paired else warps
+        warps = f"{16 if single else 8} if strided else {warps}" if single or paired else warps
     config = (
         ("BLOCK", block(col, far + width)),
         ("ROWS", rows(row, height)),

@@ -52,7 +52,7 @@ def spread(programs: int, tiles: int, most: int) -> int:
 OF_GPU = (
     "sms",
     "shared",
-    "relays",
+    "forward_progress",
 )  # names that stand for what the `gpu` of a call has (`lib/device.py`)
 
 FUNCTIONS: dict[str, Callable[..., int]] = {

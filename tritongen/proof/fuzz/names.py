@@ -22,7 +22,7 @@ OPS = "op0 first second third fourth".split()
 
 # What templates and printers write, beside what a module of the spec itself turns out to hold.
 EMITTED = (
-    "LANES AHEAD EACH MERGE STAGES RUN BLOCK ROWS STEPS PARTS TERMS BLOCK_M BLOCK_N BLOCK_K GROUP_M "
+    "PARTS_POW2 LAG PER_THREAD MERGE STAGES RUN BLOCK ROWS STEPS PARTS TERMS BLOCK_M BLOCK_N BLOCK_K GROUP_M "
     "NUM SPLIT HALF INPUTS BATCH acc tile pid rows cols x_ptr y_ptr x_desc stride_x offs mask lanes part "
     "numel out flat program grid config gpu sms choose launch allocate reference forward backward grad "
     "self cls args kwargs device dtype shape size value result block num_warps num_stages i0 k0 m0 n0 "

@@ -15,7 +15,7 @@ from tritongen.schedule.canonical import (
     from_zero,
     reads,
 )
-from tritongen.schedule.classes import contraction_variants, convolution, lanes, nest
+from tritongen.schedule.classes import channel_padding, contraction_variants, convolution, nest
 from tritongen.schedule.classes.scales import multiplied, scaled
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
@@ -39,7 +39,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if tail is None:
         return None
     whole = with_loops(Group("contraction", (head, *tail), product=product), facts)
-    return lanes.with_lanes(convolution.by_phases(whole))
+    return channel_padding.with_padded_channels(convolution.by_phases(whole))
 
 
 def with_loops(group: Group, facts: Facts) -> Group:

@@ -28,7 +28,7 @@ def forms(
     times = "batches * " if axes[0].digits else ""
     if not tiles:
         return (), ()
-    right = kernel("right_ahead", "tf32x3_half", tiles=tiles, stored=out)
+    right = kernel("presplit_rhs", "tf32x3_half", tiles=tiles, stored=out)
     left_factor, right_factor = map(bare, group.nests[0].fold.factors)
     if not isinstance(left_factor, ir.Read):
         # What the facts say of the output holds for the right operand, too.
@@ -37,8 +37,8 @@ def forms(
     if left_factor.dtype != right_factor.dtype:
         return (), ()
     both = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
-    left = kernel("left_ahead", "tf32x3_half", tiles=tiles, stored=out, exchanged=True)
-    variants = (few_rows(left, times), prepared(both, times), many_rows(right, times))
+    left = kernel("presplit_lhs", "tf32x3_half", tiles=tiles, stored=out, swapped=True)
+    variants = (few_rows(left, times), presplit(both, times), many_rows(right, times))
     return (both, left, right), variants
 
 
@@ -87,16 +87,16 @@ def filled(times: str, n: int, programs: int) -> str:
 
 
 def few_rows(kernel: KernelPlan, times: str) -> Variant:
-    """At most 768 rows: products as fast as with both ahead save less than splitting the right operand costs.
+    """At most 768 rows: products as fast as with both presplit save less than splitting the right operand costs.
 
     Both ahead are 128 TFLOP/s, one 106; 12 bytes an element are read and written: even at 900 rows.
-    us (both ahead; torch at "highest"): 64 x 16384 x 16384 396 (1,632; 757; 64 x 128 by 8 warps 432), 128 rows 652
+    us (both presplit; torch at "highest"): 64 x 16384 x 16384 396 (1,632; 757; 64 x 128 by 8 warps 432), 128 rows 652
     (1,546; 1,456); 128 x 32768 x 32768 2,536 (6,604; 5,266); x 8192 x 8192, 512 rows 667 (731; 1,357), 768 989
     (1,092; 2,028), 1024 1,308 (1,240; 2,700). One tile a multiprocessor is deep in K: 128 x 4096 x 4096 66 us,
     80 in five stages of 32, 90 in three (both in registers 122; torch 104). 16 rows: 269, 290 both in registers.
     """
     return half(
-        "left_ahead",
+        "presplit_lhs",
         "left operand split ahead into TF32 numbers and rests, right one in registers",
         kernel,
         times,
@@ -114,13 +114,13 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
 def many_rows(kernel: KernelPlan, times: str) -> Variant:
     """Few columns, few terms, or a small product.
 
-    us (torch at "highest"): 1024^3 34.9 in 64 x 64 (63.5; 64 x 32 54, 128 x 32 39, 128 x 64 40; both ahead 39 to
+    us (torch at "highest"): 1024^3 34.9 in 64 x 64 (63.5; 64 x 32 54, 128 x 32 39, 128 x 64 40; both presplit 39 to
     43, both in registers 53 to 120), 1536^3 94.7 (191; 128 x 64 121); in 128 x 64 200704 x 128 x 64 53 (115; 128
     x 128 61, 64 x 128 65), x 256 145 (334; 156, 173), 200704 x 64 x 256 82 (165), 4096 x 4096 x 512 176 (358;
     188), 32768^2 x 64 1,800 (4,021; 1,983; no loop over tiles flattened 3,168), x 32 1,493 (2,543; 1,404).
     """
     return half(
-        "right_ahead",
+        "presplit_rhs",
         "right operand split ahead into TF32 numbers and rests, left one in registers",
         kernel,
         times,
@@ -141,7 +141,7 @@ def computed(kernel: KernelPlan, times: str) -> Variant:
     64 x 128 by 4 warps, two programs: 8.2.
     """
     found = half(
-        "right_ahead",
+        "presplit_rhs",
         "rows that are computed, in f32: split in registers, the right operand ahead",
         kernel,
         times,
@@ -153,7 +153,7 @@ def computed(kernel: KernelPlan, times: str) -> Variant:
 
 
 # ---- both ----------------------------------------------------------------------------------------
-def prepared(kernel: KernelPlan, times: str) -> Variant:
+def presplit(kernel: KernelPlan, times: str) -> Variant:
     """Both operands split once: 4096^3 in 1,017 us and 111 for splitting.
 
     Split anew in registers for each tile 1,907 us, one operand so 1,337, torch at "highest" 2,675. Three tl.dot
@@ -162,7 +162,7 @@ def prepared(kernel: KernelPlan, times: str) -> Variant:
     stages = "4 if BLOCK_N == 256 else 6"
     columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
     return Variant(
-        "prepared",
+        "presplit",
         SPLIT,
         "both operands split ahead into TF32 numbers and rests",
         tile("128", columns, "32", "8", stages, ("TERMS", "256"), programs="1"),

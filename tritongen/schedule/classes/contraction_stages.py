@@ -26,7 +26,7 @@ ROOMS = (64, 99, 163, 227)
 DESCRIBED = frozenset({"tma", "patched", "one_tap"})  # takes descriptors, which ask for the last
 BARRIERS = 1024  # and what else is small: rows and columns on their way to other registers
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
-STRIPS = 3  # of BLOCK_M rows, in one tile of the skeleton `strips`
+SUBTILES = 3  # of BLOCK_M rows, in one tile of the skeleton `subtiles`
 # One loop over tiles and terms: the next tile's stages are there while this one is stored.
 FLATTENED = ("persistent", "tf32x3_half")
 # Tiles grow with M and N, but are deeper for few of them; whatever else rules speak of is large.
@@ -178,8 +178,8 @@ def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, i
     if kernel.skeleton == "tf32x3":
         return stages * k * 4 * (m + n)
     if kernel.skeleton == "tf32x3_half":  # both parts of the factor that was split ahead
-        return stages * k * 4 * (m + n + (m if kernel.exchanged else n))
-    m *= STRIPS if kernel.skeleton == "strips" else 1
+        return stages * k * 4 * (m + n + (m if kernel.swapped else n))
+    m *= SUBTILES if kernel.skeleton == "subtiles" else 1
     # Copies that are converted ahead are of what is multiplied.
     copied = {pack.tensor for pack in variant.packs if pack.like}
     left, right = (

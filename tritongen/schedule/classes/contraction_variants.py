@@ -19,7 +19,7 @@ from tritongen.schedule.classes.contraction_operands import (
     pair_of,
     stored_whole,
 )
-from tritongen.schedule.classes.contraction_stages import STRIPS, fitted
+from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted
 from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
@@ -31,7 +31,7 @@ from tritongen.schedule.views import accesses, views
 # in a tl.dot Triton 3.6 multiplies some twice.
 LEAST_OF_PAIRS = 64
 # How factors come to the tensor cores, by the kernel: a row of `lib.estimates`.
-HOW = {"contraction": "pointers", "persistent": "descriptors", "strips": "strips"}
+HOW = {"contraction": "pointers", "persistent": "descriptors", "subtiles": "subtiles"}
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
 
@@ -68,11 +68,11 @@ def make(name, group, stores, dims, facts) -> Step:
         finish = kernel("combine", "combine", "finish")
         kernels = (whole, part, *(k for k in kernels if k != finish), finish)
         packs = converted(whole)
-        strips = None
+        subtiles = None
         if is_of_halves(group):
-            strips = kernel("strips", "strips", tiles=tiles, stored=out)
-            kernels = (whole, strips, *kernels[1:])
-        several = by_descriptors(whole, times, packs, strips)
+            subtiles = kernel("subtiles", "subtiles", tiles=tiles, stored=out)
+            kernels = (whole, subtiles, *kernels[1:])
+        several = by_descriptors(whole, times, packs, subtiles)
         variants = (*in_parts(part, finish, times), *several, *variants)
     split = () if scale else contraction_f32.split_tiles(group, axes, seen, dims, facts)
     out = stored_whole(group, stores, axes, seen)
@@ -99,11 +99,11 @@ def by_estimate(
     kernel = next(k for k in kernels if k.name == variant.launches[0].kernel)
     kind, ahead = HOW.get(kernel.skeleton, ""), "0"
     if kernel.skeleton == "tf32x3":
-        kind, ahead = "both ahead", f"4 * {times}(M * K + K * N)"
-    elif kernel.skeleton == "tf32x3_half" and kernel.exchanged:
-        kind, ahead = "left ahead", f"4 * {times}M * K"
+        kind, ahead = "presplit", f"4 * {times}(M * K + K * N)"
+    elif kernel.skeleton == "tf32x3_half" and kernel.swapped:
+        kind, ahead = "presplit lhs", f"4 * {times}M * K"
     elif kernel.skeleton == "tf32x3_half":
-        kind, ahead = "right ahead", f"4 * {times}K * N"
+        kind, ahead = "presplit rhs", f"4 * {times}K * N"
     elif variant.packs:
         ahead = "K * N"
     elif converts and kind == "descriptors":
@@ -168,7 +168,7 @@ def described_at(times: str, shape: str = "M > 64 and N > 16") -> str:
 
 
 def by_descriptors(
-    kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = (), strips: KernelPlan | None = None
+    kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = (), subtiles: KernelPlan | None = None
 ) -> tuple[Variant, ...]:
     """`when`, for steps that compare no estimates (`one_tap`): by waves of tiles, weighed by what a tile reaches on an H200.
 
@@ -190,8 +190,8 @@ def by_descriptors(
     short = f"{waves(128, 256)} == 1"
     if is_busy_behind(kernel):
         short = f"({short} or {waves(128, 256)} <= 3 and K <= 3072)"
-    twin = Variant(
-        "twin",
+    two_per_sm = Variant(
+        "two_per_sm",
         f"{when} and itemsize <= 2 and {short} and 4 * {tiles(128, 128)} >= 7 * sms",
         "by descriptors, two programs a multiprocessor: one multiplies while the other one stores",
         # gelu, one program of the best other tile beside it: 2048^3 32.3 us (37), 3072^3 100 (104), 1536 x 6144 x 1536
@@ -210,7 +210,7 @@ def by_descriptors(
         requires="tma and itemsize <= 2",
     )
     # int8 weights of 4096^2 and bf16 rows: 16 us to convert, 176 to multiply 4096 rows, beside 297 where each tile
-    # converts anew (in registers, with the factors exchanged, 249); 1024 rows 62, beside 67.
+    # converts anew (in registers, with the factors swapped, 249); 1024 rows 62, beside 67.
     many = replace(
         persistent,
         name="converted",
@@ -222,8 +222,8 @@ def by_descriptors(
         *few_rows(kernel, when, launch),
         streamed(kernel, described_at(times, "(N > 16 or K <= 64)"), times, launch),
         *((many,) if packs else ()),
-        *((in_strips(strips, when, times),) if strips else ()),
-        *((twin,) if computes(kernel) else ()),
+        *((in_subtiles(subtiles, when, times),) if subtiles else ()),
+        *((two_per_sm,) if computes(kernel) else ()),
         persistent,
         Variant(
             "square",
@@ -252,27 +252,27 @@ def by_descriptors(
     )
 
 
-def in_strips(kernel: KernelPlan, when: str, times: str) -> Variant:
+def in_subtiles(kernel: KernelPlan, when: str, times: str) -> Variant:
     """Tiles of 192 x 128, where tiles of powers of two leave more of a last wave idle.
 
     bf16 on an H200, us (128 x 256 or 128 x 128; cuBLAS): 1536^3 18.8 (21.8; 15.9), 3072^3 83.8 (91.7; 79.1), 2048 x
     1536 x 1536 20.3 (23.2; 20.0), 4096 x 768 x 768 14.1 (15.3; 14.2), 4096 x 768 x 3072 31.6 (37.4; 30.9). A wave takes
     0.76 to 0.81 of one of 128 x 256 (alone 0.86), 1.5 of one of 128 x 128: 4096^3 210 (180), 2560^3 73 (62). 8 warps
-    halve what each tl.dot has of columns, and read shared memory twice as often: strips of 64 x 256 31 at 1536^3.
+    halve what each tl.dot has of columns, and read shared memory twice as often: subtiles of 64 x 256 31 at 1536^3.
     With a bias 3072^3 88 (97). gelu: 1536^3 24.4 (29.4), 4096 x 768 x 3072 37.5 (44.3), but 3072^3 108 (104).
     """
 
     def waves(m: int, n: int) -> str:
         return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
 
-    own = waves(64 * STRIPS, 128)
+    own = waves(64 * SUBTILES, 128)
     few = f"{own} == 1" if is_busy_behind(kernel) else f"5 * {own} <= 6 * {waves(128, 256)}"
     return Variant(
-        "strips",
+        "subtiles",
         f"{when} and itemsize == 2 and {few} and 8 * {own} <= 5 * {waves(128, 128)}",
-        f"by descriptors, in tiles of {STRIPS} strips of 64 rows",
+        f"by descriptors, in tiles of {SUBTILES} subtiles of 64 rows",
         tile("64", "128", WIDE, "4", "4", programs="1"),
-        (Launch(kernel.name, persistent_grid(times, f"{STRIPS} * BLOCK_M")),),
+        (Launch(kernel.name, persistent_grid(times, f"{SUBTILES} * BLOCK_M")),),
         requires="tma and itemsize == 2",
     )
 
@@ -488,7 +488,7 @@ def shallow(depth: str, sums: int, most: int) -> str:
     Each has an address of its own: of 64 x 128 and 128 x 64 a thread has 128, and spills.
     """
     columns = "BLOCK_N" if sums == 1 else f"{sums} * BLOCK_N"
-    return f"{depth} if wide or BLOCK_M + {columns} <= {most} else min(64, 128 // itemsize)"
+    return f"{depth} if vectorized or BLOCK_M + {columns} <= {most} else min(64, 128 // itemsize)"
 
 
 def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Variant, ...]:

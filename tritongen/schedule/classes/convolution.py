@@ -29,7 +29,7 @@ from tritongen.ir.algebra import (
     substitute,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
-from tritongen.schedule.classes import lanes, one_tap, patches, window
+from tritongen.schedule.classes import channel_padding, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
@@ -158,17 +158,17 @@ def make(name, group, stores, dims, facts) -> Step:
     channels = padded = Axis("k", p.k).extent
     if p.k:
         packs = _packs(group, dims, facts)
-        whole = lanes.widened(group, p.padded, packs, dims, facts) or (group, packs, dims)
+        whole = channel_padding.widened(group, p.padded, packs, dims, facts) or (group, packs, dims)
         wide, copies, wide_dims = whole
         padded = Axis("k", wide.factors.k).extent
         tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
         taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
         kernels = (taps, tiles)
     stored: tuple[Pack, ...] = ()
-    if few := lanes.widened(group, p.lanes, packs, dims, facts):
+    if few := channel_padding.widened(group, p.pad4, packs, dims, facts):
         laned, stored, few_dims = few
         terms = (*outer, Axis("k", (*p.taps, *laned.factors.k)))
-        plan = _kernel(f"{name}_lanes", "contraction", terms, laned, stores, few_dims, facts)
+        plan = _kernel(f"{name}_pad4", "contraction", terms, laned, stores, few_dims, facts)
         kernels = (taps, plan, tiles)
     numbers = (
         ("batches", outer[0].extent),
@@ -210,7 +210,7 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
     512 -> 512 channels of 64^2 in 128 x 256 0.91x, 128 x 128 0.80x. f32 as TF32, channels first, packed:
     64 -> 128 channels of 512 x 1024 in 128 x 128 1.15x; 16 channels with BLOCK_K 16 1.39x, 32 1.11x.
-    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32. In lanes 2.08 -> 0.67 ms
+    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32. In fours 2.08 -> 0.67 ms
     (1 stage 0.94); 3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59
     (2, 3 and 4 stages 1.75, 2.17, 2.61), all with stores that ran across the channels.
     """
@@ -270,12 +270,12 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
     if stored:
         found.append(
             variant(
-                "lanes",
+                "pad4",
                 fits,
                 "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
                 tile("128", columns, "32", "8 if BLOCK_N == 128 else 4", stages),
                 (Launch(kernels[1].name, grid),),
-                of_convolution("lanes", "taps * 4 * cdiv(channels, 4)", "lanes_bytes", digits),
+                of_convolution("pad4", "taps * 4 * cdiv(channels, 4)", "pad4_bytes", digits),
                 stored,
             )
         )
@@ -322,7 +322,7 @@ def _packs(group, dims, facts) -> tuple[Pack, ...]:
             if len(inner) != 1 or len(read.coords) < 2:
                 continue
             (at,) = inner
-            parts = lanes.split_by_groups(p, read, at, dims, facts)
+            parts = channel_padding.split_by_groups(p, read, at, dims, facts)
             last = (at,) if parts is None else (at, at + 1)
             count = len(read.coords) + len(last) - 1
             order = (*(k for k in range(count) if k not in last), *last)

@@ -118,17 +118,17 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     kernel = KernelPlan(f"{name}_strided", "strided", "whole", axes, nests, stores, seen)
     # As bias_add, us, 4,096 elements in 8 warps and as here: f32 184 x 955 x 288 147, 102; bf16 128 x 80 x 1254 37, 28,
     # 200 x 8 x 35721 83, 73, 224 x 73 x 120 31, 26; leaky_relu of rows that lie apart, f32 280 x 425861 258, 243.
-    elements = "(4096 if turned else 1024)"
+    elements = "(4096 if transposed else 1024)"
     lines = (
         "max(64, 4096 // max(1, middle))",
         "max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))",
     )
     config = (
         # Where the middle is short, what a square lacks of it is taken of the rest, so that no lane is idle.
-        ("BLOCK", f"pow2(max(1, min(inner, {lines[0]} if turned else {lines[1]})))"),
+        ("BLOCK", f"pow2(max(1, min(inner, {lines[0]} if transposed else {lines[1]})))"),
         ("ROWS", f"pow2(max(1, min(middle, {elements} // BLOCK)))"),
         ("OUTER", f"pow2(max(1, min(outer, {elements} // (BLOCK * ROWS))))"),
-        ("num_warps", "8 if turned else 2"),
+        ("num_warps", "8 if transposed else 2"),
     )
     why = "any strides: a square tile where memory runs along the middle dim of an operand"
     grid = ("cdiv(outer, OUTER) * cdiv(middle, ROWS) * cdiv(inner, BLOCK)",)

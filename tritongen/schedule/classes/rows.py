@@ -27,12 +27,12 @@ from tritongen.schedule.row_schedules import (
     PAIRED,
     SINGLE,
     STORED,
-    lanes_variant,
     lines_variants,
     loop_variant,
-    relay_variant,
+    per_thread_variant,
     resident_variants,
     split_variant,
+    two_pass_variant,
 )
 from tritongen.schedule.row_values import with_row_values
 from tritongen.schedule.views import accesses, holds_channels_last, views
@@ -176,19 +176,19 @@ def make(name, group, stores, dims, facts) -> Step:
     counts = places and not wide_tiles
     runs = col_axis.tail and wide_tiles and not places
     in_lines: tuple[KernelPlan, ...] = ()
-    in_lanes: tuple[KernelPlan, ...] = ()
+    per_thread: tuple[KernelPlan, ...] = ()
     if runs:
         in_lines = (kernel("lines", "lines", "whole", (axes[0], col_axis)),)
     if runs and len(levels) == 2 and _are_moments(levels[1]):
         in_lines += (kernel("lines_loop", "lines_loop", "whole", (axes[0], col_axis)),)
-        in_lanes = (
-            kernel("lanes_part", "lanes_part", "part 1", walked),
-            kernel("lanes_merge", "lanes_merge", "merge", walked),
+        per_thread = (
+            kernel("per_thread_part", "per_thread_part", "part 1", walked),
+            kernel("per_thread_merge", "per_thread_merge", "merge", walked),
         )
-    relays: tuple[KernelPlan, ...] = ()
+    two_pass: tuple[KernelPlan, ...] = ()
     if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
-        counter = _free("turns", group.nests, dims)
-        relays = (replace(kernel("relay", "relay", "whole", walked), counter=counter),)
+        counter = _free("tickets", group.nests, dims)
+        two_pass = (replace(kernel("two_pass", "two_pass", "whole", walked), counter=counter),)
     columns, alone = _has_columns(touched, group), is_alone(group)
     tiled = len(tile_operands(group))
     paired = any(level.pairs for level in levels)
@@ -196,14 +196,14 @@ def make(name, group, stores, dims, facts) -> Step:
     if col_axis.tail or counts or columns and tiled > 1:
         odd = ""
     variants = (
-        *(relay_variant(relay, state) for relay in relays),
-        *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
+        *(two_pass_variant(two_pass, state) for two_pass in two_pass),
+        *((per_thread_variant(finish, state, *per_thread),) if per_thread else ()),
         *lines_variants(*in_lines),
-        split_variant(parts, finish, state, counts, along=bool(in_lanes)),
+        split_variant(parts, finish, state, counts, along=bool(per_thread)),
         *resident_variants(resident, columns, counts, alone, tiled > 1, odd),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *in_lines, loop, *relays, *parts, *in_lanes, finish)
+    kernels = (resident, *in_lines, loop, *two_pass, *parts, *per_thread, finish)
     why = "reducers over one set of indices"
     step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
     if not _reads_along(group, axes[1]):

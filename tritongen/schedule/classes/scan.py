@@ -167,10 +167,10 @@ def _run(group: Group, variant: Variant) -> tuple[str, str]:
 
     Where memory runs across the walk, and where a scan has a place in its state, none.
     """
-    if variant.name == "across" or any(n.fold.op.startswith("arg") for n in scans_of(group)):
+    if variant.name == "strided" or any(n.fold.op.startswith("arg") for n in scans_of(group)):
         return "RUN", "1"
     wide = "min(8, 16 // itemsize)"
-    return "RUN", f"1 if across else {wide}" if variant.name == "split" else wide
+    return "RUN", f"1 if strided else {wide}" if variant.name == "split" else wide
 
 
 def scans_of(group: Group) -> tuple[ir.Nest, ...]:
@@ -187,19 +187,19 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     state = tuple(
         (part, dtype, shape) for nest in scans_of(group) for part, dtype in fold_state(nest)
     )
-    most = "min(512 if across else 1024, cdiv(cols, BLOCK))"
+    most = "min(512 if strided else 1024, cdiv(cols, BLOCK))"
     config = (
-        ("ROWS", "max(1, min(32, pow2(rows))) if across else 1"),
-        ("BLOCK", "32 if across else 4096"),
+        ("ROWS", "max(1, min(32, pow2(rows))) if strided else 1"),
+        ("BLOCK", "32 if strided else 4096"),
         ("PARTS", f"spread(8 * sms, {times}cdiv(rows, ROWS), {most})"),
         ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
         ("STAGES", "1"),
-        ("num_warps", "1 if across else 8"),
+        ("num_warps", "1 if strided else 8"),
     )
     return Variant(
         "split",
-        f"{times}cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms"
-        f" and cols > (256 if across else 16384 if {times}rows >= 16 else 4096)",
+        f"{times}cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * sms"
+        f" and cols > (256 if strided else 16384 if {times}rows >= 16 else 4096)",
         "too few rows to fill the GPU: several programs share one",
         config,
         (Launch(part.name, grid), Launch(finish.name, grid)),
@@ -221,7 +221,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     bf16 524289 x 21 64 (43), 95615 x 63 27 (18), 487917 x 168 214 (167). Not in one warp beside other operands, as rows.
     """
     launch = (Launch(walk.name, grid),)
-    across = (
+    strided = (
         (
             "ROWS",
             f"max(1, min({'64' if walk.reverse else '128 if itemsize <= 2 else 64'}, pow2(rows)))",
@@ -245,7 +245,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     )
     why = "memory runs across the walk: rows side by side make whole lines"
     return (
-        Variant("across", "across", why, across, launch),
+        Variant("strided", "strided", why, strided, launch),
         Variant(
             "few",
             f"{times}rows < (8 if aligned else 2) * sms and cols > 4096",

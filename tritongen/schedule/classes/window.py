@@ -229,8 +229,8 @@ def with_runs(way, name: str, line: Poly, hop: Poly, apart: Poly, gathered: bool
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
     numbers = [*numbers, ("apart", hop), ("dilation", apart), ("line", line)]
     changed = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
-    wide = ("EACH", "min(BLOCK, 8 // itemsize) if apart == 1 else 1")
-    warps = ("num_warps", "max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))")
+    wide = ("PER_THREAD", "min(BLOCK, 8 // itemsize) if apart == 1 else 1")
+    warps = ("num_warps", "max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64)))")
     config = tuple((k, v) for k, v in changed.items() if k != "num_warps")
     few = f"(apart == 1 or terms < {GATHERED}) and " if gathered else ""
     return (

@@ -1,7 +1,7 @@
 """The values of one kernel as Triton lines: expressions, named values and stores.
 
-Input: IR expressions. Output: lines appended to `Body.lines`, and `Args`, the kernel's parameters with what
-the launch passes. Parameters are `parameters.py`'s business, places in memory `places.py`'s; what a fold or
+Input: IR expressions. Output: lines appended to `KernelWriter.lines`, and `Args`, the kernel's parameters with what
+the launch passes. Parameters are `parameters.py`'s business, places in memory `addressing.py`'s; what a fold or
 a loop looks like is the skeleton's, not this module's.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from tritongen.emit.addressing import Addressing
 from tritongen.emit.parameters import Context
-from tritongen.emit.places import Places
 from tritongen.emit.text import exact_in_f32, literal, stores_directly, wrap
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_size
@@ -26,12 +26,12 @@ from tritongen.ir.functions import (
 )
 from tritongen.schedule.plan import KernelPlan
 
-__all__ = ["Body", "Context"]
+__all__ = ["KernelWriter", "Context"]
 Lines = tuple[str, ...]
 NARROW = ("i8", "i16", "u8")
 
 
-class Body(Places):
+class KernelWriter(Addressing):
     """Prints one kernel's values."""
 
     def __init__(self, context: Context, kernel: KernelPlan):

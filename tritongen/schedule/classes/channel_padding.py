@@ -1,10 +1,10 @@
 """Channels stored as a multiple of a few: what reads them takes 16 bytes at once, and needs no mask among them.
 
-    x[n, c, p + r] of 3 channels   is   x_lanes[n, p + r, c] of 4, the last one zeros
+    x[n, c, p + r] of 3 channels   is   x_pad4[n, p + r, c] of 4, the last one zeros
 
 and so are the weights, so that a term too many is 0 * 0. Two or three channels become four: indices in a term of
 `tiles` cost more than its products, behind a transposed convolution of 3 channels 7,072 instructions a thread, 2,390
-in lanes. For tiles of channels at one tap any number becomes a multiple of 16: of 209, in f16, each access took 2
+in fours. For tiles of channels at one tap any number becomes a multiple of 16: of 209, in f16, each access took 2
 bytes (conv3d of 85 images 29 ms; cuDNN 0.7).
 """
 
@@ -19,23 +19,23 @@ from tritongen.schedule.classes.patches import MOST_DIMS
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Pack, pack_dims, stored_dims
 
-LANES, LINE = 4, 16
+PAD4, LINE = 4, 16
 
 
-def with_lanes(group: Group) -> Group:
-    """The group of a convolution with the sizes that its channels have as lanes, and as whole lines."""
+def with_padded_channels(group: Group) -> Group:
+    """The group of a convolution with the sizes that its channels have in fours, and in whole lines."""
     product = group.product
     if product is None or not product.taps or len(product.k) != 1:
         return group
     (channel,) = product.k
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
-    lanes, padded = fresh(f"{channel.index}_lanes", taken), fresh(f"{channel.index}_padded", taken)
+    pad4, padded = fresh(f"{channel.index}_pad4", taken), fresh(f"{channel.index}_padded", taken)
     defines = tuple(
         ir.Define(name, (channel.hi + step - 1) // step * step)
-        for name, step in ((lanes, LANES), (padded, LINE))
+        for name, step in ((pad4, PAD4), (padded, LINE))
     )
-    product = replace(product, lanes=lanes, padded=padded)
+    product = replace(product, pad4=pad4, padded=padded)
     return replace(group, product=product, defines=(*group.defines, *defines))
 
 
@@ -62,7 +62,7 @@ def widened(
         if len(own) > MOST_DIMS or not same(facts, own[inner], channel.hi):
             return None
     suffix = width.removeprefix(f"{channel.index}_")
-    step = LANES if width == product.lanes else LINE
+    step = PAD4 if width == product.pad4 else LINE
     stored = tuple(
         replace(p, stored=f"{p.tensor}_{suffix}", lanes=lanes, multiple=step) for p in packs
     )

@@ -1,4 +1,4 @@
-"""Where one kernel's values lie: indices, coordinates, addresses, masks and loads; the base of `Body`.
+"""Where one kernel's values lie: indices, coordinates, addresses, masks and loads; the base of `KernelWriter`.
 
 Input: from the skeleton's printer, how each index reads inside the tile. An index that an axis walks
 together with others is decoded where it is first spoken of, a coordinate is named where it is more than an
@@ -51,7 +51,7 @@ from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
 
 
-class Places(Parameters):
+class Addressing(Parameters):
     """What is known of the tile so far: the skeleton's printer fills it in, and changes it as loops open."""
 
     def __init__(self, context: Context, kernel: KernelPlan):
@@ -464,10 +464,10 @@ class Places(Parameters):
         return None if held is None else literal(held, ir.kind_of(read.dtype, self.op))
 
 
-def _run_name(run: tuple[str, ...], body: Places) -> str:
-    axis = next(a for a in body.kernel.axes if run[0] in {d.index for d in a.digits})
+def _run_name(run: tuple[str, ...], writer: Addressing) -> str:
+    axis = next(a for a in writer.kernel.axes if run[0] in {d.index for d in a.digits})
     if len(run) == len(axis.digits):
-        own = body.axis_var.get(axis.name) == axis.name or len(run) > 1 or run[0] == ir.BATCH
+        own = writer.axis_var.get(axis.name) == axis.name or len(run) > 1 or run[0] == ir.BATCH
         return axis.name if own else run[0]
     return "".join("b" if r == ir.BATCH else r for r in run)
 

@@ -1,0 +1,40 @@
+"""Two passes through L2: each program leaves the folds of one block of some rows, and then writes a block further back.
+
+By then the programs before it have left all of those rows; L2 still holds what they read, so that memory is read
+once. Input: a `KernelWriter` over a kernel with one level of folds. Output: its `RowsView`, a `Walk` for each half.
+Programs count themselves as they start: who waits, waits for programs that run already. Not here: how far back
+(`LAG`, `schedule/row_schedules.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.emit.kernel_writer import KernelWriter
+from tritongen.emit.row_folds import Steps
+from tritongen.emit.tiles import open_tile, tile_view
+from tritongen.emit.view import KernelView
+from tritongen.emit.walks import merge_levels, row_values, tiled_reads, walk_level, walk_outputs
+
+
+def two_pass(writer: KernelWriter) -> KernelView:
+    """The folds of one block, then the results of one further back."""
+    tile, counter = open_tile(writer), writer.pointer(writer.kernel.counter)
+    first, level = writer.kernel.levels
+    fresh = dict(writer.index), dict(writer.axis_mask)
+    writer.evict = dict.fromkeys(tiled_reads(writer), "last")  # read once more, further back
+    values = row_values(writer, first)  # of the folds' terms
+    steps = Steps(f"tl.minimum({tile.cols} - start, BLOCK)", "part * BLOCK", final=False)
+    folding = walk_level(writer, level, steps)
+    folding = replace(folding, opening=(*writer.prologue, *values))
+
+    # The other half knows nothing of this one: another block, and another branch of the kernel.
+    writer.index, writer.axis_mask = fresh
+    writer.values, writer.cache, writer.assigned, writer.prologue = {}, {}, set(), []
+    before = merge_levels(writer, writer.kernel.levels, store=True, checks=("part == 0",))
+    writer.evict = dict.fromkeys(tiled_reads(writer), "first")
+    (writing,) = walk_outputs(writer)
+    writing, writer.prologue = replace(writing, opening=tuple(writer.prologue)), []
+    doc = f"Program `ticket`: {', '.join(level.folds)} over a block; then a block further back, read again from L2."
+    blocks, walks = ("ROWS", "BLOCK", "PARTS_POW2", "LAG"), (folding, writing)
+    return tile_view(writer, tile, blocks, doc, merged=before, walks=walks, counter=counter)
