@@ -203,14 +203,13 @@ def choose_batch_max_float(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -292,14 +291,13 @@ def choose_batch_max_int(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -592,28 +590,25 @@ def choose_batch_max_backward_y_at(
     if 0 < cols <= (128 if aligned else 512) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
         )  # fmt: skip
     # any width
     BLOCK = (
-        32
-        if strided
-        else (
-            (512 if cols <= 32768 else 4096)
-            if not aligned
-            else 128 if cols <= 8192 else 4096 if rows < 8 * gpu.sms else 1024
-        )
-    )
+        32 if strided
+        else (512 if cols <= 32768 else 4096) if not aligned
+        else 128 if cols <= 8192
+        else 4096 if rows < 8 * gpu.sms
+        else 1024
+    )  # fmt: skip
     return "loop", dict(
         BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
         num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,

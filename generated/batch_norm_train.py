@@ -1161,10 +1161,12 @@ def choose_batch_norm_train_backward_var_sum(
     if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -1287,14 +1289,13 @@ def choose_batch_norm_train_backward_deps(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,

@@ -1189,10 +1189,12 @@ def choose_conv_group_norm_silu_y(
     if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -1207,10 +1209,12 @@ def choose_conv_group_norm_silu_y(
     if 0 < cols <= 32768 and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "channels_rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -2794,10 +2798,12 @@ def choose_conv_group_norm_silu_forward_y(
     if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -2812,10 +2818,12 @@ def choose_conv_group_norm_silu_forward_y(
     if 0 < cols <= 32768 and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "channels_rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -5130,10 +5138,12 @@ def choose_conv_group_norm_silu_backward_mu_sum(
     if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -5258,10 +5268,12 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -5379,10 +5391,12 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -5500,10 +5514,12 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -5537,10 +5553,12 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "channels_rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,

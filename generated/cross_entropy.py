@@ -585,10 +585,11 @@ def choose_cross_entropy_backward(
         )  # fmt: skip
     # any width
     BLOCK = (
-        256
-        if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
-    )
+        256 if strided
+        else (4096 if cols <= 24576 else 8192) if not aligned
+        else 16384 if cols <= 65536
+        else 32768
+    )  # fmt: skip
     return "loop", dict(
         BLOCK=BLOCK, ROWS=32 if strided else 1,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,

@@ -498,10 +498,12 @@ def choose_cumprod_backward_dx(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,

@@ -497,10 +497,12 @@ def choose_group_norm(
     if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -515,10 +517,12 @@ def choose_group_norm(
     if 0 < cols <= 32768 and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "channels_rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -1953,10 +1957,12 @@ def choose_group_norm_backward_mu_sum(
     if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -2067,10 +2073,12 @@ def choose_group_norm_backward_dy_rsqrt_sum(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -2163,10 +2171,12 @@ def choose_group_norm_backward_dvar_sum(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -2276,10 +2286,12 @@ def choose_group_norm_backward_dx(
     if not channels_last and 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -2313,10 +2325,12 @@ def choose_group_norm_backward_dx(
     if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "channels_rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -2482,14 +2496,13 @@ def choose_group_norm_backward_deps(
     if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,

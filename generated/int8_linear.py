@@ -917,14 +917,11 @@ def choose_int8_linear_backward_dsx(
     if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-            if BLOCK <= 512
-            else (
-                max(2, 2048 // BLOCK)
-                if BLOCK <= 1024
-                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
-            )
-        )
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024
+            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 1
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
             num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
@@ -998,14 +995,11 @@ def choose_int8_linear_backward_dsw(
     if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-            if BLOCK <= 512
-            else (
-                max(2, 2048 // BLOCK)
-                if BLOCK <= 1024
-                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
-            )
-        )
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024
+            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 1
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
             num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,

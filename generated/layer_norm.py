@@ -280,23 +280,18 @@ def choose_layer_norm(
     ):
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-            if BLOCK <= 512
-            else (
-                max(2, 2048 // BLOCK)
-                if BLOCK <= 1024
-                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
-            )
-        )
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024
+            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 1
+        )  # fmt: skip
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 512
-                else 2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 512
+            else 2 if BLOCK <= 1024
+            else 4 if not aligned and 4096 <= BLOCK <= 8192
+            else 8
+        )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
@@ -1003,14 +998,11 @@ def choose_layer_norm_backward_mu_sum(
     if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-            if BLOCK <= 512
-            else (
-                max(2, 2048 // BLOCK)
-                if BLOCK <= 1024
-                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
-            )
-        )
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024
+            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 1
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
             num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
@@ -1113,14 +1105,11 @@ def choose_layer_norm_backward_dw(
     if 0 < cols <= 16384 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-            if BLOCK <= 512
-            else (
-                max(2, 2048 // BLOCK)
-                if BLOCK <= 1024
-                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
-            )
-        )
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024
+            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 1
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
             num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
@@ -1214,14 +1203,13 @@ def choose_layer_norm_backward_deps(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,

@@ -146,14 +146,13 @@ def choose_logsumexp(
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=num_warps,
@@ -523,10 +522,11 @@ def choose_logsumexp_backward(
         )  # fmt: skip
     # any width
     BLOCK = (
-        256
-        if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
-    )
+        256 if strided
+        else (4096 if cols <= 24576 else 8192) if not aligned
+        else 16384 if cols <= 65536
+        else 32768
+    )  # fmt: skip
     return "loop", dict(
         BLOCK=BLOCK, ROWS=32 if strided else 1,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,

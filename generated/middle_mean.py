@@ -153,14 +153,13 @@ def choose_middle_mean(
             lib.pow2(max(1, row_run)),
         )
         num_warps = (
-            4
-            if BLOCK <= 32
-            else (
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            )
-        )
+            4 if BLOCK <= 32
+            else 1 if BLOCK <= 1024
+            else 2 if BLOCK <= 2048
+            else 4 if BLOCK <= 8192
+            else 16 if BLOCK <= 16384
+            else 32
+        )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(

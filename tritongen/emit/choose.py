@@ -12,6 +12,7 @@ one table; of others the first whose rule holds is taken.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -92,11 +93,34 @@ def _candidate(variant: Variant) -> Candidate:
     for name in reversed(config):
         if any(name in rules.names(rule[other]) for other in apart):
             apart.add(name)
-    lines = [f"{name} = {config[name]}" for name in config if name in apart]
+    lines = [line for name in config if name in apart for line in _assigned(name, config[name])]
     told = config | {name: name for name in apart}
     call, entries = config_call(told, _spoken_of(variant) - apart)
     when = "" if variant.when == "True" else rule_text(variant.when, {})
     return when, variant.why, (*lines, *call_lines(f'return "{variant.name}", {call}', entries))
+
+
+def _assigned(name: str, text: str) -> list[str]:
+    """`name = text`; a long choice among several has a line for each, where black nests them."""
+    plain, node = f"{name} = {text}", ast.parse(text, mode="eval").body
+    if len(plain) <= ROW or not isinstance(node, ast.IfExp):
+        return [plain]
+    cases = []
+    while isinstance(node, ast.IfExp):
+        cases.append(f"{_source(text, node.body)} if {_source(text, node.test)}")
+        node = node.orelse
+    cases.append(_source(text, node))
+    return [
+        f"{name} = (",
+        *(f"    {'else ' * (k > 0)}{c}" for k, c in enumerate(cases)),
+        ")  # fmt: skip",
+    ]
+
+
+def _source(text: str, node: ast.expr) -> str:
+    """As it is written; a choice within another in parentheses."""
+    own = ast.get_source_segment(text, node) or ""
+    return f"({own})" if isinstance(node, ast.IfExp) else own
 
 
 def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
