@@ -525,11 +525,12 @@ def conv1d_tiles(
 
 def choose_conv1d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, hop: int, over: int, terms: int, outer: int, lanes: int, span: int,
-    along: int, hop_p: int, lines: int, cols: int, reach: int, apart: int, dilation: int,
-    line: int, images: int, places: int, channels_last: bool, stored_last: bool,
-    one_tap: bool, as_rows: bool, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    depth: int, conv_stride: int, over: int, terms: int, outer: int, lanes: int,
+    lanes_extent: int, along: int, stride_p: int, lines: int, cols: int, cols_extent: int,
+    lane_stride: int, dilation: int, line: int, images: int, places: int,
+    channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -638,36 +639,42 @@ def choose_conv1d(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if (
+        N < 8
+        and channels_last
+        and stored_last
+        and 0 < terms <= 128
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
-            STEPS=max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
         and (channels == 1 or not channels_last)
         and line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if (
         N < 8
         and (channels == 1 or not channels_last)
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
@@ -678,7 +685,7 @@ def choose_conv1d(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
@@ -723,7 +730,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     M = N * P
     N_ = F // groups
     outer = (F // groups) * N
-    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
+    lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = (F // groups) * N * groups
     one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(x, w)
     as_rows = x.permute(0, 2, 1).is_contiguous() and y.permute(0, 2, 1).is_contiguous()
@@ -745,13 +752,14 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv1d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R, phases=1, depth=Cg * R,
-        hop=stride, over=L % stride, terms=Cg * R, outer=outer, lanes=groups, span=span,
-        along=P, hop_p=stride, lines=lines, cols=P, reach=P + P * stride + R * max(dil, -dil),
-        apart=stride, dilation=dil, line=L, images=N, places=P,
-        channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
-        one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
-        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        conv_stride=stride, over=L % stride, terms=Cg * R, outer=outer, lanes=groups,
+        lanes_extent=lanes_extent, along=P, stride_p=stride, lines=lines, cols=P,
+        cols_extent=P + P * stride + R * max(dil, -dil), lane_stride=stride, dilation=dil,
+        line=L, images=N, places=P, channels_last=x.stride(1) < x.stride(2),
+        stored_last=y.stride(1) < y.stride(2), one_tap=one_tap, as_rows=as_rows,
+        patched=patched, itemsize=x.element_size(), stored_bytes=y.element_size(),
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
@@ -1886,10 +1894,10 @@ def conv1d_backward_db_finish(
 
 def choose_conv1d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, terms: int, outer: int, lanes: int, span: int, lines: int, cols: int,
-    reach: int, images: int, places: int, channels_last: bool, stored_last: bool,
-    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    depth: int, terms: int, outer: int, lanes: int, lanes_extent: int, lines: int,
+    cols: int, cols_extent: int, images: int, places: int, channels_last: bool,
+    stored_last: bool, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -1994,7 +2002,13 @@ def choose_conv1d_backward_dx(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if (
+        N < 8
+        and channels_last
+        and stored_last
+        and 0 < terms <= 128
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
@@ -2005,7 +2019,7 @@ def choose_conv1d_backward_dx(
         N < 8
         and (channels == 1 or not channels_last)
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
@@ -2053,7 +2067,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     PRECISION = runtime.f32_precision("conv")
     M = L * N
     outer = Cg * L * N
-    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
+    lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = Cg * N * groups
     one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 1).is_contiguous() and dx.permute(0, 2, 1).is_contiguous()
@@ -2074,12 +2088,13 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R, phases=1,
-        depth=(F // groups) * R, terms=(F // groups) * R, outer=outer, lanes=groups, span=span,
-        lines=lines, cols=L, reach=2 * L + R * max(-dil, dil), images=N, places=L,
-        channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
-        one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
-        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        depth=(F // groups) * R, terms=(F // groups) * R, outer=outer, lanes=groups,
+        lanes_extent=lanes_extent, lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil),
+        images=N, places=L, channels_last=dy.stride(1) < dy.stride(2),
+        stored_last=dx.stride(1) < dx.stride(2), one_tap=one_tap, as_rows=as_rows,
+        itemsize=w.element_size(), stored_bytes=dx.element_size(),
+        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
@@ -2178,30 +2193,31 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
 
 def choose_conv1d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, hop: int, over: int, terms: int, lines: int, cols: int, reach: int,
-    apart: int, dilation: int, line: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    depth: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
+    cols_extent: int, lane_stride: int, dilation: int, line: int, patched: bool,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
         and line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if N < 8 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -2211,7 +2227,7 @@ def choose_conv1d_backward_dw(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
@@ -2263,9 +2279,9 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
-        hop=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
-        reach=P * stride + R + R * max(dil, -dil), apart=dil, dilation=stride, line=L,
-        patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        conv_stride=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
+        cols_extent=P * stride + R + R * max(dil, -dil), lane_stride=dil, dilation=stride,
+        line=L, patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip

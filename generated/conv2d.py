@@ -644,12 +644,12 @@ def conv2d_tiles(
 
 def choose_conv2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, hop: int, over: int, terms: int, outer: int, lanes: int, span: int,
-    along: int, hop_q: int, lines: int, cols: int, reach: int, steps: int, hop_p: int,
-    apart: int, dilation: int, line: int, images: int, places: int, channels_last: bool,
-    stored_last: bool, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
-    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
-    padded_bytes: int, gpu: lib.Gpu,
+    depth: int, conv_stride: int, over: int, terms: int, outer: int, lanes: int,
+    lanes_extent: int, along: int, stride_q: int, lines: int, cols: int, cols_extent: int,
+    steps: int, stride_p: int, lane_stride: int, dilation: int, line: int, images: int,
+    places: int, channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool,
+    patched: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -758,47 +758,53 @@ def choose_conv2d(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if (
+        N < 8
+        and channels_last
+        and stored_last
+        and 0 < terms <= 128
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
-            STEPS=max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
         and (channels == 1 or not channels_last)
         and line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if (
         N < 8
         and (channels == 1 or not channels_last)
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
         )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
@@ -845,7 +851,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     M = N * P * Q
     N_ = F // groups
     outer = (F // groups) * N * P
-    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
+    lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = (F // groups) * N * groups
     places = P * Q
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(x, w)
@@ -868,14 +874,14 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv2d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R * S, phases=1,
-        depth=Cg * R * S, hop=stride, over=H % stride + W % stride, terms=Cg * R * S,
-        outer=outer, lanes=groups, span=span, along=Q, hop_q=stride, lines=lines, cols=Q,
-        reach=Q + Q * stride + S * max(dil, -dil), steps=P, hop_p=stride, apart=stride,
-        dilation=dil, line=W, images=N, places=places, channels_last=x.stride(1) < x.stride(3),
-        stored_last=y.stride(1) < y.stride(3), one_tap=one_tap, as_rows=as_rows,
-        patched=patched, itemsize=x.element_size(), stored_bytes=y.element_size(),
-        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        depth=Cg * R * S, conv_stride=stride, over=H % stride + W % stride, terms=Cg * R * S,
+        outer=outer, lanes=groups, lanes_extent=lanes_extent, along=Q, stride_q=stride,
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P,
+        stride_p=stride, lane_stride=stride, dilation=dil, line=W, images=N, places=places,
+        channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
+        one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
+        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
@@ -2217,10 +2223,10 @@ def conv2d_backward_db_finish(
 
 def choose_conv2d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, terms: int, outer: int, lanes: int, span: int, lines: int, cols: int,
-    reach: int, images: int, places: int, channels_last: bool, stored_last: bool,
-    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    depth: int, terms: int, outer: int, lanes: int, lanes_extent: int, lines: int,
+    cols: int, cols_extent: int, images: int, places: int, channels_last: bool,
+    stored_last: bool, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2325,7 +2331,13 @@ def choose_conv2d_backward_dx(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if (
+        N < 8
+        and channels_last
+        and stored_last
+        and 0 < terms <= 128
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
@@ -2336,7 +2348,7 @@ def choose_conv2d_backward_dx(
         N < 8
         and (channels == 1 or not channels_last)
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
@@ -2386,7 +2398,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
     outer = Cg * H * N * W
-    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
+    lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = Cg * H * N * groups
     places = H * W
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(dy, w)
@@ -2409,8 +2421,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     variant, config = choose_conv2d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R * S, phases=1,
         depth=(F // groups) * R * S, terms=(F // groups) * R * S, outer=outer, lanes=groups,
-        span=span, lines=lines, cols=W, reach=S * max(-dil, dil) + 2 * W, images=N,
-        places=places, channels_last=dy.stride(1) < dy.stride(3),
+        lanes_extent=lanes_extent, lines=lines, cols=W, cols_extent=S * max(-dil, dil) + 2 * W,
+        images=N, places=places, channels_last=dy.stride(1) < dy.stride(3),
         stored_last=dx.stride(1) < dx.stride(3), one_tap=one_tap, as_rows=as_rows,
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
         operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
@@ -2521,9 +2533,9 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
 
 def choose_conv2d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, hop: int, over: int, terms: int, lines: int, cols: int, reach: int,
-    steps: int, hop_r: int, apart: int, dilation: int, line: int, patched: bool,
-    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    depth: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
+    cols_extent: int, steps: int, stride_r: int, lane_stride: int, dilation: int, line: int,
+    patched: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
@@ -2531,31 +2543,31 @@ def choose_conv2d_backward_dw(
     if (
         N < 8
         and line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // terms)),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if N < 8 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // terms)),
         )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
@@ -2611,9 +2623,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,
-        depth=N * P * Q, hop=dil, over=H % dil + W % dil, terms=N * P * Q, lines=lines, cols=S,
-        reach=Q * stride + S + S * max(dil, -dil), steps=R, hop_r=dil, apart=dil,
-        dilation=stride, line=W, patched=patched, itemsize=x.element_size(),
+        depth=N * P * Q, conv_stride=dil, over=H % dil + W % dil, terms=N * P * Q, lines=lines,
+        cols=S, cols_extent=Q * stride + S + S * max(dil, -dil), steps=R, stride_r=dil,
+        lane_stride=dil, dilation=stride, line=W, patched=patched, itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip

@@ -949,7 +949,7 @@ def conv_transpose1d_backward_db_finish(
 
 def choose_conv_transpose1d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
+    conv_stride: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
     operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
@@ -957,7 +957,7 @@ def choose_conv_transpose1d_backward_dx(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
@@ -1006,8 +1006,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16)
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
-        M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R, hop=stride,
-        over=P % stride, patched=patched, itemsize=w.element_size(),
+        M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R,
+        conv_stride=stride, over=P % stride, patched=patched, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip

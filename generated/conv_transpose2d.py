@@ -385,7 +385,7 @@ def conv_transpose2d_tiles(
 
 def choose_conv_transpose2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
+    stored_stride: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
     operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
@@ -393,7 +393,7 @@ def choose_conv_transpose2d(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
+        ("patches", patched and 2 <= itemsize <= 4 and (stored_stride < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
@@ -447,7 +447,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_transpose2d(
         batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=R * S,
-        phases=stride * stride, apart=stride, row=q_steps, patched=patched,
+        phases=stride * stride, stored_stride=stride, row=q_steps, patched=patched,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
@@ -1174,7 +1174,7 @@ def conv_transpose2d_backward_dw_tiles(
 
 def choose_conv_transpose2d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
+    conv_stride: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
     operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
@@ -1182,7 +1182,7 @@ def choose_conv_transpose2d_backward_dx(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
@@ -1236,9 +1236,10 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose2d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R * S, phases=1, depth=F * R * S,
-        hop=stride, over=P % stride + Q % stride, patched=patched, itemsize=w.element_size(),
-        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        conv_stride=stride, over=P % stride + Q % stride, patched=patched,
+        itemsize=w.element_size(), stored_bytes=dx.element_size(),
+        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32

@@ -238,40 +238,40 @@ def depthwise_conv2d_box(
 
 
 def choose_depthwise_conv2d(
-    terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
-    cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
-    channels_last: bool, stored_last: bool, itemsize: int,
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_q: int,
+    lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
+    dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
-            STEPS=max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -290,10 +290,10 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     lines = C * N
     rows = C * N * P
     variant, config = choose_depthwise_conv2d(
-        terms=R * S, outer=outer, lanes=C, span=C, along=Q, hop_q=stride, lines=lines, cols=Q,
-        reach=Q + Q * stride + S, steps=P, hop_p=stride, apart=stride, dilation=1, line=W,
-        channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
-        itemsize=x.element_size(),
+        terms=R * S, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + S, steps=P, stride_p=stride,
+        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
+        stored_last=y.stride(1) < y.stride(3), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
@@ -778,19 +778,19 @@ def depthwise_conv2d_backward_db_finish(
 
 
 def choose_depthwise_conv2d_backward_dx(
-    terms: int, outer: int, lanes: int, span: int, lines: int, cols: int, reach: int,
-    channels_last: bool, stored_last: bool, itemsize: int,
+    terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
+    cols_extent: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -813,9 +813,9 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     lines = C * H * N
     rows = C * H * N
     variant, config = choose_depthwise_conv2d_backward_dx(
-        terms=R * S, outer=outer, lanes=C, span=C, lines=lines, cols=W, reach=S + 2 * W,
-        channels_last=dy.stride(1) < dy.stride(3), stored_last=dx.stride(1) < dx.stride(3),
-        itemsize=dy.element_size(),
+        terms=R * S, outer=outer, lanes=C, lanes_extent=C, lines=lines, cols=W,
+        cols_extent=S + 2 * W, channels_last=dy.stride(1) < dy.stride(3),
+        stored_last=dx.stride(1) < dx.stride(3), itemsize=dy.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32

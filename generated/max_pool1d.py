@@ -177,36 +177,36 @@ def max_pool1d_box(
 
 
 def choose_max_pool1d(
-    terms: int, outer: int, lanes: int, span: int, along: int, hop_p: int, lines: int,
-    cols: int, reach: int, apart: int, dilation: int, line: int, channels_last: bool,
-    stored_last: bool, itemsize: int,
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_p: int,
+    lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
+    channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
-            STEPS=max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -225,10 +225,10 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     lines = C * N
     rows = C * N
     variant, config = choose_max_pool1d(
-        terms=win, outer=N, lanes=C, span=C, along=P, hop_p=stride, lines=lines, cols=P,
-        reach=P + P * stride + max(dil, -dil) * win, apart=stride, dilation=dil, line=L,
-        channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
-        itemsize=x.element_size(),
+        terms=win, outer=N, lanes=C, lanes_extent=C, along=P, stride_p=stride, lines=lines,
+        cols=P, cols_extent=P + P * stride + max(dil, -dil) * win, lane_stride=stride,
+        dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
+        stored_last=y.stride(1) < y.stride(2), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -589,36 +589,36 @@ def max_pool1d_backward_dx_box(
 
 
 def choose_max_pool1d_backward_y_at(
-    terms: int, outer: int, lanes: int, span: int, along: int, hop_p: int, lines: int,
-    cols: int, reach: int, apart: int, dilation: int, line: int, channels_last: bool,
-    stored_last: bool, itemsize: int,
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_p: int,
+    lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
+    channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
-            STEPS=max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 64 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 64 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 64
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
+    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -637,10 +637,10 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
     lines = C * N
     rows = C * N
     variant, config = choose_max_pool1d_backward_y_at(
-        terms=win, outer=N, lanes=C, span=C, along=P, hop_p=stride, lines=lines, cols=P,
-        reach=P + P * stride + max(dil, -dil) * win, apart=stride, dilation=dil, line=L,
-        channels_last=x.stride(1) < x.stride(2), stored_last=y_at.stride(1) < y_at.stride(2),
-        itemsize=x.element_size(),
+        terms=win, outer=N, lanes=C, lanes_extent=C, along=P, stride_p=stride, lines=lines,
+        cols=P, cols_extent=P + P * stride + max(dil, -dil) * win, lane_stride=stride,
+        dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
+        stored_last=y_at.stride(1) < y_at.stride(2), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32

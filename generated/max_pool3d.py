@@ -260,40 +260,40 @@ def max_pool3d_box(
 
 
 def choose_max_pool3d(
-    terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
-    cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
-    channels_last: bool, stored_last: bool, itemsize: int,
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_q: int,
+    lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
+    dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
-            STEPS=max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -311,10 +311,10 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
     lines = C * N * O
     rows = C * N * O * P
     variant, config = choose_max_pool3d(
-        terms=win * win * win, outer=outer, lanes=C, span=C, along=Q, hop_q=stride, lines=lines,
-        cols=Q, reach=Q + Q * stride + win, steps=P, hop_p=stride, apart=stride, dilation=1,
-        line=W, channels_last=x.stride(1) < x.stride(4), stored_last=y.stride(1) < y.stride(4),
-        itemsize=x.element_size(),
+        terms=win * win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
+        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(4),
+        stored_last=y.stride(1) < y.stride(4), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -830,40 +830,40 @@ def max_pool3d_backward_dx_box(
 
 
 def choose_max_pool3d_backward_y_at(
-    terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
-    cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
-    channels_last: bool, stored_last: bool, itemsize: int,
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_q: int,
+    lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
+    dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
-            STEPS=max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 64 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
-        and 1 <= apart <= 8
-        and lib.pow2(apart) == apart
-        and itemsize <= 2 * apart
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 64
-        and max(lines, reach) < 1 << 30
+        and max(lines, cols_extent) < 1 << 30
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 64 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // terms)),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
+    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 64 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -881,9 +881,9 @@ def launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
     lines = C * N * O
     rows = C * N * O * P
     variant, config = choose_max_pool3d_backward_y_at(
-        terms=win * win * win, outer=outer, lanes=C, span=C, along=Q, hop_q=stride, lines=lines,
-        cols=Q, reach=Q + Q * stride + win, steps=P, hop_p=stride, apart=stride, dilation=1,
-        line=W, channels_last=x.stride(1) < x.stride(4),
+        terms=win * win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
+        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(4),
         stored_last=y_at.stride(1) < y_at.stride(4), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

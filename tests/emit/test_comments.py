@@ -53,7 +53,7 @@ def test_each_line_of_softmax_is_named_above_its_statement():
             (Y, "y = e / tl.sum("),
         ],
         "softmax_loop": [(M, state), (E_SUM, state), *values],
-        "softmax_relay": [(M, state), (E_SUM, state), *values],
+        "softmax_two_pass": [(M, state), (E_SUM, state), *values],
         "softmax_part": [(M, state), (E_SUM, state)],
         "softmax_finish": [(M, merged), (E_SUM, merged), *values],
     }

@@ -16,7 +16,7 @@ from tritongen.resources import package_folder
 
 ROOT = Path(__file__).parents[2]
 STEP = r"tl\.(?:program_id|num_programs|load|store|atomic_\w+|dot|range|static_range)\b"
-PRINTED = {"places": ["tl.load"], "body": ["tl.store"]}  # by one function each
+PRINTED = {"addressing": ["tl.load"], "kernel_writer": ["tl.store"]}  # by one function each
 
 
 @pytest.mark.parametrize("checks", ["template_checks.py", "nest_checks.py"])

@@ -248,7 +248,7 @@ def convolution(taps, channels, M, N, itemsize, **more):
     """The step of conv2d, and the facts of a call whose operands are packed."""
     built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
     ((plans),) = built.plans.values()
-    facts = dict(batches=1, phases=1, hop=1, over=0, patched=True, gpu=lib.Gpu())
+    facts = dict(batches=1, phases=1, conv_stride=1, over=0, patched=True, gpu=lib.Gpu())
     facts |= dict(packed_bytes=0, pad4_bytes=0, padded_bytes=0, padded=-(-channels // 16) * 16)
     facts |= dict(taps=taps, channels=channels, M=M, N=N, depth=taps * channels, itemsize=itemsize)
     facts |= dict(stored_bytes=itemsize, operand_bytes=itemsize * M * channels)
@@ -260,7 +260,7 @@ def test_what_takes_least_is_chosen():
     copied = dict.fromkeys(("packed_bytes", "pad4_bytes", "padded_bytes"), 9_633_792)
     for call, best in (
         (convolution(49, 3, 16 * 218**2, 64, 4, **copied), "pad4"),
-        (convolution(9, 128, 64 * 28**2, 256, 2, hop=2), "patches"),
+        (convolution(9, 128, 64 * 28**2, 256, 2, conv_stride=2), "patches"),
     ):
         step, facts = call
         timed = [v for v in step.variants if v.estimate and evaluate(v.when, facts)]

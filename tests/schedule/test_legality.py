@@ -49,7 +49,7 @@ def test_what_is_chosen_is_legal(name):
 def test_a_window_that_runs_backwards_is_not_forced_into_runs(interpreter):
     (step,) = (s for (p,) in pipeline.build(MOVING).plans.values() for s in p.steps)
     runs = next(v for v in step.variants if v.name == "runs")
-    facts = dict.fromkeys((n for n, _ in step.facts), 4) | {"itemsize": 4, "apart": 1}
+    facts = dict.fromkeys((n for n, _ in step.facts), 4) | {"itemsize": 4, "lane_stride": 1}
     assert may_run(runs, facts | {"dilation": 1}) and not may_run(runs, facts | {"dilation": -1})
     job = {
         "text": MOVING,

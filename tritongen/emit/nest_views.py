@@ -71,6 +71,6 @@ class WindowView(KernelView):
     cols: str = ""
     steps: str = ""  # "": a program steps along its columns
     values: tuple[Value, ...] = ()
-    hop: str = ""  # how far windows of neighbouring columns are apart, where not by 1: of runs
+    stride: str = ""  # of the windows of neighbouring columns, where it is not 1: of runs
     reaches: tuple[Reach, ...] = ()
     aligned: tuple[tuple[str, str], ...] = ()  # sizes and strides, and what divides each

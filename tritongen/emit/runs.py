@@ -29,8 +29,8 @@ def runs_view(writer: KernelWriter) -> KernelView:
         writer.aligned(name, size["cols"])
     seen, reaches = windows_view(writer, size), tuple(writer.reaches.values())
     assert isinstance(seen, WindowView)
-    hop = "" if writer.hop.constant == 1 else writer.shown_hop
-    return replace(seen, hop=hop, reaches=reaches, aligned=tuple(writer.said.items()))
+    stride = "" if writer.lane_stride.constant == 1 else writer.shown_stride
+    return replace(seen, stride=stride, reaches=reaches, aligned=tuple(writer.said.items()))
 
 
 class RunsWriter(WindowWriter):
@@ -41,14 +41,14 @@ class RunsWriter(WindowWriter):
         self.lane = kernel.axes[2].digits[0].index
         self.reaches: dict[Poly, Reach] = {}  # by the offset of a window's start
         self.said: dict[str, str] = {}  # sizes and strides, and what divides them
-        self.hop = poly(1)  # how far neighbouring windows are apart, in all reads
-        self.shown_hop = ""
+        self.lane_stride = poly(1)  # how far neighbouring windows are apart, in all reads
+        self.shown_stride = ""
         self.slid_at: Poly | None = None  # the coordinate of a run that is loaded
         self.lanes_at: dict[str, int] = {}  # tensor -> the dim along which its runs lie
         used: set[str] = set()
         for nest in self.kernel.nests:
-            for read, (dim, hop, offset) in self.slid_in(nest):
-                self.lanes_at[read.tensor], self.hop = dim, hop
+            for read, (dim, stride, offset) in self.slid_in(nest):
+                self.lanes_at[read.tensor], self.lane_stride = dim, stride
                 used |= indices(offset)
             if nest.name in kernel.stores:
                 places = [k for k, c in enumerate(nest.coords) if self.lane in indices(c)]
@@ -69,9 +69,9 @@ class RunsWriter(WindowWriter):
                 parts = affine(coordinate)
                 if parts is None:
                     return None
-                hop = parts[0][Idx(self.lane)]
+                stride = parts[0][Idx(self.lane)]
                 place = index(self.lane) if self.shares else index(self.lane) + index(self.turn)
-                return dim, hop, coordinate - hop * place
+                return dim, stride, coordinate - stride * place
         return None
 
     def reach(self, offset: Poly) -> Reach:
@@ -80,7 +80,7 @@ class RunsWriter(WindowWriter):
         low = substitute(offset, {self.runner.index: self.runner.lo})
         high = substitute(offset, {self.runner.index: self.runner.hi - 1})
         if low not in self.reaches:
-            self.shown_hop = self.size(self.hop)[0]
+            self.shown_stride = self.size(self.lane_stride)[0]
             names = self.names.free("FIRST"), self.names.free("LAST")
             self.reaches[low] = Reach(*names, self.size(low)[0], self.size(high)[0])
         return self.reaches[low]
@@ -151,7 +151,7 @@ class RunsWriter(WindowWriter):
         if key not in self.cache:
             offset = found[2]
             at = f"{self.size(offset)[0]} - {self.reach(offset).first} * RUN"
-            taken = f"lib.taken({line}, {at}, {self.shown_hop}, PER_THREAD)"
+            taken = f"lib.taken({line}, {at}, {self.shown_stride}, PER_THREAD)"
             taken = self.converted((taken, ATOM), read, cast) if cast else taken
             self.cache[key] = self.assign(read.tensor, taken)
         return self.cache[key]

@@ -38,12 +38,12 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
     for dim, extent in zip(x, dims[reads[0].tensor], strict=True):
         if dim.step != poly(1):
             over = numbers.get("over", poly(0)) + extent - extent // dim.step * dim.step
-            if numbers.get("hop", dim.step) != dim.step:
+            if numbers.get("conv_stride", dim.step) != dim.step:
                 return None
-            numbers |= {"hop": dim.step, "over": over}
+            numbers |= {"conv_stride": dim.step, "over": over}
     row = axes[1].digits[-1]
     if (apart := stored_apart(group, stores, row.index)) != poly(1):
-        numbers |= {"apart": apart, "row": row.hi - row.lo}
+        numbers |= {"stored_stride": apart, "row": row.hi - row.lo}
     return plan, numbers
 
 
@@ -71,12 +71,12 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str, digit
     257 in patches of 4 and 8 places 2.94 (2.41; 4.20) and 4.46 (3.81; 7.52): there no 16 fit for 1/20 more patches (of
     16 places 1.02 and 0.99, of 32 1.12 and 0.87 times what taps take).
     """
-    steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
+    steps = " and 0 < conv_stride and over == 0" if "conv_stride" in numbers else ""
     copied = all(p.stored for p in packs)  # and so of a multiple of 16 channels
     requires = f"patched and 2 <= itemsize <= 4{'' if copied else ' and padded % 16 == 0'}{steps}"
     when, why = requires, "by tensor descriptor: neighbouring places read neighbours at every tap"
-    if "apart" in numbers:
-        when += " and (apart < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
+    if "stored_stride" in numbers:
+        when += " and (stored_stride < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
         why += ", stored apart by 16 and more"
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
     deep = "BLOCK_N == 128 and BLOCK_K * itemsize == 128"

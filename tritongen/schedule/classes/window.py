@@ -175,20 +175,20 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
         weights = {a.name: weight for a, weight in parts[0].items() if isinstance(a, Idx)}
         if len(weights) < len(parts[0]):
             return None
-        hop, rest = weights.pop(lane), set(weights)
-        if len(rest) != 1 or not rest <= window or not is_size(parts[1]) or indices(hop):
+        stride, rest = weights.pop(lane), set(weights)
+        if len(rest) != 1 or not rest <= window or not is_size(parts[1]) or indices(stride):
             return None
         ((name, apart),) = weights.items()
-        found.add((hop, name, apart))
-    if len({(hop, name) for hop, name, _ in found}) != 1:
+        found.add((stride, name, apart))
+    if len({(stride, name) for stride, name, _ in found}) != 1:
         return None
-    (hop, name, apart), *others = found
+    (stride, name, apart), *others = found
     slides_once = all(
         sum(bool(indices(c) & {lane, name}) for c in read.coords) == 1
         for read in (r for n in group.nests for r in reads(n.body))
         if any({lane, name} <= indices(c) for c in read.coords)
     )
-    return (hop, apart) if slides_once and not others else None
+    return (stride, apart) if slides_once and not others else None
 
 
 def line_of(group: Group, dims) -> Poly:
@@ -217,7 +217,7 @@ def is_gathered(nest: ir.Nest) -> bool:
     return computed and not in_turn
 
 
-def with_runs(way, name: str, line: Poly, hop: Poly, apart: Poly, gathered: bool):
+def with_runs(way, name: str, line: Poly, stride: Poly, apart: Poly, gathered: bool):
     """The same with lines loaded in whole runs.
 
     64 x 64 x 256 x 512 in bf16, 3x3 pools at stride 2: 94 to 99% (loads of their own 71), 2x2 102 (86); in f32
@@ -227,21 +227,21 @@ def with_runs(way, name: str, line: Poly, hop: Poly, apart: Poly, gathered: bool
     """
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
-    numbers = [*numbers, ("apart", hop), ("dilation", apart), ("line", line)]
+    numbers = [*numbers, ("lane_stride", stride), ("dilation", apart), ("line", line)]
     changed = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
-    wide = ("PER_THREAD", "min(BLOCK, 8 // itemsize) if apart == 1 else 1")
-    warps = ("num_warps", "max(1, min(4, BLOCK // PER_THREAD // (32 if apart == 1 else 64)))")
+    wide = ("PER_THREAD", "min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1")
+    warps = ("num_warps", "max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64)))")
     config = tuple((k, v) for k, v in changed.items() if k != "num_warps")
-    few = f"(apart == 1 or terms < {GATHERED}) and " if gathered else ""
+    few = f"(lane_stride == 1 or terms < {GATHERED}) and " if gathered else ""
     return (
         kernel,
         numbers,
         replace(
             variant,
             name="runs",
-            when=f"{few}line % 2 == 0 and 1 <= apart <= 8 and pow2(apart) == apart and itemsize <= 2 * apart and dilation >= 0 and {variant.when}",
+            when=f"{few}line % 2 == 0 and 1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and itemsize <= 2 * lane_stride and dilation >= 0 and {variant.when}",
             # A run is a power of two, and the lines of a window are counted from its first term to its last.
-            requires=f"{few}1 <= apart <= 8 and pow2(apart) == apart and dilation >= 0 and {variant.requires}",
+            requires=f"{few}1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and dilation >= 0 and {variant.requires}",
             why=f"{variant.why}, lines loaded in whole runs",
             config=(*config, wide, warps),
             launches=tuple(replace(run, kernel=kernel.name) for run in variant.launches),
@@ -296,7 +296,11 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     step = () if at is None else (digits.pop(at),)
     axes = (Axis("row", tuple(digits)), Axis("step", step), Axis("col", (group.row[col],)))
     kernel = KernelPlan(f"{name}_{kind}", "window", "whole", axes, group.nests, stores)
-    called = ("outer", "along", "lanes", "span") if orders else ("lines", "steps", "cols", "reach")
+    called = (
+        ("outer", "along", "lanes", "lanes_extent")
+        if orders
+        else ("lines", "steps", "cols", "cols_extent")
+    )
     lines, steps, cols, far = called
     terms = poly(1)
     for b in window_of(group):
@@ -309,11 +313,11 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     most_terms = UNROLLED // weight_of(group, step or (() if orders else axes[2].digits))
     few = f"{most_terms} // terms"  # of steps
     if step:
-        hop = f"hop_{step[0].index}"
-        numbers += [(steps, axes[1].extent), (hop, hop_of(group, step[0].index))]
+        stride = f"stride_{step[0].index}"
+        numbers += [(steps, axes[1].extent), (stride, stride_of(group, step[0].index))]
         # 16 rows at stride 1 (4 x 4 windows 78%, 8 rows 75), 4 at stride 2 (3 x 3 101%, 8 rows 97).
-        squared = f"{hop} * {hop}"
-        if not plainly_nonnegative(hop_of(group, step[0].index) - 1, facts):
+        squared = f"{stride} * {stride}"
+        if not plainly_nonnegative(stride_of(group, step[0].index) - 1, facts):
             squared = f"max(1, {squared})"
         most = f"max(1, min(pow2({steps}), 16 // ({squared}), {few}))"
         grid = f"cdiv({lines}, ROWS) * cdiv({steps}, STEPS) * cdiv({cols}, BLOCK)"
@@ -379,7 +383,7 @@ def channels_tile(channels: str):
     )
 
 
-def hop_of(group: Group, name: str) -> Poly:
+def stride_of(group: Group, name: str) -> Poly:
     """How far a window moves with one step."""
     slid = (p for p in places(group.nests) if name in indices(p) and len(indices(p)) > 1)
     parts = affine(next(slid))
