@@ -448,7 +448,7 @@ def avg_pool2d_backward_channels(
                         & (dy_q_num >= 0)
                         & (dy_q_num // stride < Q)
                     )
-                    & ((col + i * BLOCK < C) & (col + i * BLOCK < C)),
+                    & (col + i * BLOCK < C),
                     other=0.0,
                 ).to(COMPUTE)
                 dx_sum += dy

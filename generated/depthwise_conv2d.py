@@ -512,7 +512,7 @@ def depthwise_conv2d_backward_dx_channels(
                         & (dy_q_num >= 0)
                         & (dy_q_num // stride < Q)
                     )
-                    & ((col + i * BLOCK < C) & (col + i * BLOCK < C)),
+                    & (col + i * BLOCK < C),
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(

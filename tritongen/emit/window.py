@@ -132,8 +132,9 @@ class WindowWriter(KernelWriter):
 
 
 def checked_sides(*sides: list[str]) -> str:
-    """(what varies along the rows) & (what varies along the columns)."""
-    joined = [" & ".join(f"({c})" for c in s) if len(s) > 1 else s[0] for s in sides if s]
+    """(what varies along the rows) & (what varies along the columns), each said once."""
+    once = (list(dict.fromkeys(side)) for side in sides if side)
+    joined = [" & ".join(f"({c})" for c in s) if len(s) > 1 else s[0] for s in once]
     return " & ".join(f"({s})" for s in joined) if len(joined) > 1 else "".join(joined)
 
 
