@@ -59,12 +59,12 @@ def with_images(
     cuts = tuple(min(indices(c), key=digits.index) for c in written[1:3] if indices(c))
     seen = views(touched, dims, walk, facts, cuts)
 
-    def turned(kernel: KernelPlan) -> KernelPlan:
+    def reordered(kernel: KernelPlan) -> KernelPlan:
         own = f"{step.name}_channels_{kernel.name.removeprefix(f'{step.name}_')}"
         return replace(kernel, name=own, axes=walk, views=seen)
 
-    parts = tuple(turned(k) for k in general.parts)
-    finish, resident, loop = map(turned, (general.finish, general.resident, general.loop))
+    parts = tuple(reordered(k) for k in general.parts)
+    finish, resident, loop = map(reordered, (general.finish, general.resident, general.loop))
     known = ("channels_last",) if channels else ("channels_last", "strided")
     split = split_variant(parts, finish, state, False)
     held = resident_variants(resident, columns, False, alone, not alone)

@@ -189,8 +189,8 @@ def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
     axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
     order = {t: form.orders.get(t, tuple(range(len(d)))) for t, d in dims.items()}
     seen = [(t, tuple(c[k] for k in order[t])) for t, c in accesses(group.nests, stores, dims)]
-    turned = {t: tuple(own[k] for k in order[t]) for t, own in dims.items()}
-    found = views(seen, turned, axes, facts)
+    reordered = {t: tuple(own[k] for k in order[t]) for t, own in dims.items()}
+    found = views(seen, reordered, axes, facts)
     if {v.tensor for v in found} != {t for t, _ in seen}:
         return None
     found = tuple(replace(v, order=form.orders.get(v.tensor, ())) for v in found)

@@ -211,8 +211,8 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     """Per cent of copy, sums in f32 (in bf16).
 
     32,768 x 32,768: blocks of 1,024 in 2 warps 94 (94), in 4 warps 95 (88), of 4,096 in 8 warps 94 (88).
-    From the end, 8,192 x 32,768: 90 (89), with loads in flight for 3 blocks 93 (91); where lanes are turned
-    over instead (`reverse=True`) 90 (55), with every element mirrored 80 (46). 2^20 rows of 256: 100. A
+    From the end, 8,192 x 32,768: 90 (89), with loads in flight for 3 blocks 93 (91); where lanes are reversed
+    instead (`reverse=True`) 90 (55), with every element mirrored 80 (46). 2^20 rows of 256: 100. A
     program has one block in flight, so few rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows
     76 (27); wider ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 64 x 32 in 2 warps
     92 (66), 128 x 16 in 1 warp with 3 blocks in flight 89 (87). Across and from the end, of each element two sums are
