@@ -122,7 +122,7 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
     for statement in function.body:
         if isinstance(statement, ast.FunctionDef):  # what is within belongs to that one
             yield statement.name
-            yield from set(_words(statement)) - _bound(statement)
+            yield from set(_words(statement)) - _bound(walked.walk(statement))
         else:
             for part in walked.walk(statement):
                 match part:
@@ -134,10 +134,10 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
                         yield from (k.arg for k in given if k.arg)
 
 
-def _bound(function: ast.FunctionDef) -> set[str]:
-    """The names that a function gives a meaning to."""
+def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that the nodes of a function give a meaning to."""
     bound = set()
-    for node in walked.walk(function):
+    for node in nodes:
         match node:
             case (
                 ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name)
@@ -165,5 +165,6 @@ def _outside(tree: ast.Module, functions: list[ast.FunctionDef], marks: Marks) -
             yield from ((n.asname or n.name).partition(".")[0] for n in top.names)
     yield from (f.name for f in functions if not marks.is_marked(f.name))
     for function in functions:
-        names = {n.id for n in walked.names(function)}
-        yield from (n for n in names - _bound(function) if not marks.is_marked(n))
+        nodes = list(walked.walk(function))
+        names = {n.id for n in nodes if isinstance(n, ast.Name)}
+        yield from (n for n in names - _bound(nodes) if not marks.is_marked(n))

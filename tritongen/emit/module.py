@@ -48,10 +48,7 @@ def module_source(
     """The unformatted text of a module."""
     body = ops_source(source_name, items, standalone)
     allow.walk(body)
-    shared = ""
-    if standalone:
-        shared, body = library.inlined(body)
-    code = f"{shared}\n\n\n{body}"
+    code = "\n\n\n".join(library.inlined(body)) if standalone else body
     said = {n.id for n in walked.names(walked.parsed(code))}
     scopes.check_names(code, said & {name for table in IMPORTS for name in table})
     module = SimpleNamespace(

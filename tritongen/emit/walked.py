@@ -25,10 +25,10 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
         for name in _fields(node.__class__.__name__):
             value = getattr(node, name, None)
-            if isinstance(value, ast.AST):
+            if isinstance(value, list):
+                waiting += [v for v in reversed(value) if isinstance(v, ast.AST)]
+            elif isinstance(value, ast.AST):
                 waiting.append(value)
-            elif isinstance(value, list):
-                waiting.extend(v for v in reversed(value) if isinstance(v, ast.AST))
 
 
 @cache
