@@ -1,6 +1,6 @@
 """What a call costs the host, ours beside torch's: without a gradient, wanting one, and with its backward.
 
-    python benchmarks/host.py [--device cpu]
+    python benchmarks/host.py [--device cpu] [--standalone]
 
 Microseconds, the least of many rounds; the device is idle when a round starts, and a round launches less
 than its queue holds. On a CPU there is no replay: what is seen there is that the script runs.
@@ -16,15 +16,20 @@ from time import perf_counter
 import torch
 import torch.nn.functional as F
 
-from tritongen.runtime.load import load_file
+from tritongen.pipeline import build
+from tritongen.runtime.load import load_text
 
 ROUNDS, CALLS = 30, 100
-GENERATED = Path(__file__).resolve().parent.parent / "generated"
+SPECS = Path(__file__).resolve().parent.parent / "specs"
 
 
-def cases(device: str) -> list[tuple[str, Callable, Callable, list[torch.Tensor]]]:
+def cases(
+    device: str, standalone: bool
+) -> list[tuple[str, Callable, Callable, list[torch.Tensor]]]:
     def op(name: str) -> Callable:
-        return getattr(load_file(GENERATED / f"{name}.py"), name)
+        text = (SPECS / f"{name}.op").read_text()
+        module = build(text, f"{name}.op", standalone, gradients=True)
+        return getattr(load_text(name, module.raw), name)
 
     def randn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=device)
@@ -70,9 +75,13 @@ def measured(f: Callable, operands: list[torch.Tensor], device: str) -> list[flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    device = parser.parse_args().device
+    parser.add_argument(
+        "--standalone", action="store_true", help="modules that import nothing of tritongen"
+    )
+    options = parser.parse_args()
+    device = options.device
     print(f"{'':12s}  ours, torch, ratio: without a gradient, wanting one, with its backward")
-    for name, ours, theirs, operands in cases(device):
+    for name, ours, theirs, operands in cases(device, options.standalone):
         pairs = zip(*(measured(f, operands, device) for f in (ours, theirs)), strict=True)
         print(f"{name:12s}", *(f"{a:7.1f} {b:6.1f} {a / b:5.2f}  " for a, b in pairs), flush=True)
 
