@@ -28,6 +28,8 @@ def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
 
     So has one that the language has no line for. Some lines of gradients have no comment.
     """
+    # A line may read one that no kernel computes by itself any more.
+    dims = {**{nest.name: nest.dims for nest in plan.inner.nests}, **dims}
     found = {nest.name: _comment(plan, nest, dims) for nest in plan.inner.nests}
     lines = {nest.name: nest for nest in plan.nests}
     for nest in plan.nests:
