@@ -112,11 +112,10 @@ def _shadow(module: types.ModuleType, calls: Calls, gpu: Gpu) -> dict[str, Any]:
         "gpu": lambda device: gpu,
         "tuned": _tuned,
     }
-    for scope in scopes.values():
+    said: dict[str, Any] = {}
+    for scope in (s for name, s in scopes.items() if name != module.__name__):
         scope |= {name: pretended[name] for name in pretended.keys() & scope.keys()}
-    said = {
-        n: v for name, scope in scopes.items() if name != module.__name__ for n, v in scope.items()
-    }
+        said |= scope
     if vars(module).get("lib") is lib:
         shadow["lib"] = types.SimpleNamespace(**said)
     else:  # a module that stands alone has these itself

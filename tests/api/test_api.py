@@ -82,7 +82,7 @@ def test_a_new_expression_is_quick():
         start = time.process_time()
         tritongen.compile_expr(f"sigmoid(x) * {k} + z")(torch.ones(2), torch.ones(2))
         spent.append(time.process_time() - start)
-    assert min(spent) < 0.1  # 35 ms where nothing else runs
+    assert min(spent) < 0.05
 
 
 def test_a_gradient_is_derived_when_it_is_first_wanted(monkeypatch):

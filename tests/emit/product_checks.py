@@ -133,7 +133,9 @@ def test_persistent(quarters, operands):
 def test_subtiles(operands):
     a, b, y = operands
     rows = ("first_m", "first_m + BLOCK_M", "first_m + 2 * BLOCK_M")
-    subtiles = tuple(Factor(f"a{k}", f"a_tiles.load([{row}, start])") for k, row in enumerate(rows))
+    subtiles = tuple(
+        (f"y_{k}", Factor(f"a{k}", f"a_tiles.load([{row}, start])")) for k, row in enumerate(rows)
+    )
     slots = dict(factors=DESCRIPTORS[1:], subtiles=subtiles, height="3 * BLOCK_M", flat=False)
     run = kernel("subtiles", *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS), **slots)
     run[(2,)](lib.descriptor(a, 16, 16), lib.descriptor(b, 16, 32), y, M, N, K, **BLOCKS)

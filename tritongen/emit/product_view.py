@@ -118,7 +118,9 @@ class ProductView(KernelView):
     quarters: bool = False
     flat: bool = True  # whether the loops over tiles and over k are one
     height: str = "BLOCK_M"  # the rows of a tile
-    subtiles: Sequence[Factor] = ()  # the left factor for each BLOCK_M of them
+    subtiles: Sequence[
+        tuple[str, Factor]
+    ] = ()  # for each BLOCK_M of them: the sum, the left factor
     split_factor: SplitFactor | None = None
     rows: Sequence[str] = ()  # values of rows, where these are said
     places: Sequence[Place] = ()  # what walks the rows of a patch

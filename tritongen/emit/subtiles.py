@@ -27,6 +27,7 @@ def subtiles_view(writer: KernelWriter) -> KernelView:
         writer.loads[read] = load(f"first_m{below}")
         subtiles.append(factor(writer, left, LEFT, narrow, size))
     total = sum_of(writer, head, "", columns.name, dot_options(writer, head))
+    accumulators = [writer.names.free(f"{total.name}_{k}") for k in range(SUBTILES)]
     return tiles_view(
         writer,
         size,
@@ -35,6 +36,6 @@ def subtiles_view(writer: KernelWriter) -> KernelView:
         height=f"{SUBTILES} * BLOCK_M",
         flat=False,
         factors=[columns],
-        subtiles=subtiles,
+        subtiles=list(zip(accumulators, subtiles, strict=True)),
         sums=[total],
     )
