@@ -93,8 +93,8 @@ def choose_moe_linear(
     if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if itemsize <= 2 and M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            4 if M <= 32 else 5, SEGMENTS=max(1, lib.pow2(segments)),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -328,8 +328,8 @@ def choose_moe_linear_backward_dx(
     if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if itemsize <= 2 and M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            4 if M <= 32 else 5, SEGMENTS=max(1, lib.pow2(segments)),
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -375,7 +375,7 @@ def choose_moe_linear_backward_dw(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
     ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
+        return "large", lib.tile(128, 256, min(64, 128 // itemsize), 8, 3)
     # by pointers, in square tiles
     if (
         gpu.shared >= 99
@@ -384,12 +384,14 @@ def choose_moe_linear_backward_dw(
         and N > 64
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
+        return "medium", lib.tile(
+            128, 128, min(64, 128 // itemsize), 8, 4 if itemsize <= 2 else 3,
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= (99 if itemsize <= 2 else 163) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if itemsize <= 2 and M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(64, (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize), 4,
             4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
@@ -400,7 +402,7 @@ def choose_moe_linear_backward_dw(
             N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
+        return "thin", lib.tile(64, 16, min(64, 256 // itemsize), 4, 4)
     # by pointers, in small tiles
     return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 

@@ -249,6 +249,22 @@ def test_products_of_f32_in_ieee_are_chains_of_fused_adds():
         assert not passes(chain * (1 + 2.0**-12), op, args, "contraction")
 
 
+def test_products_of_f64_are_chains_whatever_becomes_of_f32():
+    """1301-165: each of 4,096 terms is less than half a unit of the first one."""
+    op = op_of(
+        "op f<T: float>(a: T[M, K], b: T[K, N]) -> y: T[M, N] { y[i, j] = sum[k](a[i, k] * b[k, j]) }"
+    )
+    a = torch.full((1, 4097), 0.49 * 2.0**-52, dtype=torch.float64)
+    a[0, 0] = 1.0
+    args = {"a": a, "b": torch.ones(4097, 1, dtype=torch.float64)}
+    chain = torch.ones(1, 1, dtype=torch.float64)
+    with precision("tf32x3"):
+        assert not judge(chain, expect(op, args)["y"]).ok
+        assert passes(chain, op, args, "contraction")
+        assert not passes(chain, op, args, "rows")
+        assert not passes(chain * (1 + 2.0**-38), op, args, "contraction")
+
+
 def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial():
     op, args = op_of(TRIANGLE), {"a": torch.ones(2, 2), "b": torch.tensor([[1.0], [math.inf]])}
     got = torch.tensor([[math.nan], [math.inf]])

@@ -45,6 +45,13 @@ def test_what_a_periodic_function_makes_of_an_argument_in_doubt():
     assert large >= 2 and small < 1e-7
 
 
+def test_abs_of_the_least_integer_may_be_anything_and_of_no_other():
+    """ptxas goes on as if it were not below 0: tanh of it is 1 on a GPU (fuzz 1301-368)."""
+    c = torch.tensor([-(2**31), -(2**31) + 1, 3], dtype=torch.int32)
+    given = slack_of("op f(c: i32[N]) -> y: f32[N] { y[n] = tanh(abs(c[n])) }", c=c)
+    assert given[0] == INF and max(given[1:]) < 1e-6
+
+
 def test_atomic_adds_may_leave_out_denormals_and_no_more():
     text = "op f(w: i32[M], d: f32[M]) -> y: f32[N] with N = 2 { y[n] = sum[m](where(w[m] == n, d[m], 0)) }"
     (op,) = check(parse(text))[0].typings

@@ -303,6 +303,25 @@ def test_a_step_has_the_terms_that_lanes_hold():
     assert not re.search(r"#linear\d* = .*register = [^}]*?\[0, 0(, 0)?\].*lane", text)
 
 
+def test_steps_between_bounds_that_are_read_take_few_terms():
+    """Of 128 Triton 3.6 fails an assertion, and 3.7 does not: fuzz 1002-163, 1301-645."""
+    text = (
+        "op f<T: float>(x: i64[D + 1], a: T[D, M, K], b: T[D, K, N]) -> y: T[M, N] {"
+        " y[i, j] = sum[l < D, k](where(%s, a[l, i, k] * b[l, k, j], 0)) + x[0] }"
+    )
+    most = []
+    for bound in ("x[l] <= i and i < x[l + 1]", "l <= i"):
+        built = pipeline.build(text % bound, "f.op")
+        kinds = {"dtype": torch.float16, "device": "meta"}
+        args = {"x": torch.empty(2, dtype=torch.int64, device="meta")} | {
+            "a": torch.empty(1, 9, 256, **kinds),
+            "b": torch.empty(1, 256, 16, **kinds),
+        }
+        launches = trace(load_text("f", built.raw), "f", args).launches
+        most.append(max(one.config.get("BLOCK_K", 0) for one in launches))
+    assert most == [64, 256]
+
+
 def test_rows_that_are_gathered_are_a_factor():
     """`x[idx[m], k]` meets the tensor cores, and its indices are read in front of the loop."""
     said = built_tiles(

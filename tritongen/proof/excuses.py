@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tritongen.ir.binding import bind
 from tritongen.ir.nodes import Op
 from tritongen.proof.divided import without_divided
 from tritongen.proof.eager import on_host
@@ -46,14 +47,15 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     """What else an output may be; a candidate launches several kernels, one a step, and all may meet.
 
     The general nest adds term after term, and so may a scan and a scatter; products of f32 that no tensor core takes
-    do on a GPU, where tl.dot is a chain of fused multiply-adds. A transposed convolution leaves out terms of 0 * w, a product under a
+    do on a GPU, where tl.dot is a chain of fused multiply-adds; so do those of f64. A transposed convolution leaves out terms of 0 * w, a product under a
     bound has them of what another row has. On a GPU, and where the kernels do it themselves, tf32x3 splits the
     factors of a product. Triton's own gives NaN or an infinity for those that are not infinite, but are in TF32:
     there, and only there, these are let through, and what a function makes of them: relu(-inf) is 0. Atomic
     adds of f32 to a GPU's global memory take and leave 0 for denormals (PTX ISA, `atom`).
     """
     op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
-    chained = on_gpu and "ieee" in words and bool(kinds & BY_TRITON)
+    doubles = bind(op, host).dtypes["compute"] == "f64"
+    chained = on_gpu and ("ieee" in words or doubles) and bool(kinds & BY_TRITON)
     serial = candidate.is_serial or chained or bool(kinds & SERIAL)
     sparse = without_divided(op)
     meanings = [op] if sparse is None else [op, sparse]

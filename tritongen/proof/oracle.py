@@ -261,6 +261,9 @@ class _Bounded(Run):
             else:
                 spread = absorb(swung(expr.fn, farthest(out, ends), e), (e,))
             error = spread if error is None else error + spread
+        if expr.fn == "abs" and not out.dtype.is_floating_point:
+            # Of the least integer: compilers go on as if it were not below 0.
+            error = unsure(error, out < 0)
         if expr.fn in _MAY_FUSE and out.dtype.is_floating_point:
             burst = out.isinf()
             for v in values:

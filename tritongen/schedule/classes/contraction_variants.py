@@ -32,6 +32,8 @@ from tritongen.schedule.views import accesses, views
 LEAST_OF_PAIRS = 64
 # How factors come to the tensor cores, by the kernel: a row of `lib.estimates`.
 HOW = {"contraction": "pointers", "persistent": "descriptors", "subtiles": "subtiles"}
+# Terms a step between bounds that operands hold: of 128, Triton 3.6 fails an assertion (Utility.cpp:242).
+MOST_BETWEEN_READ = 64
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
 
@@ -48,7 +50,7 @@ def make(name, group, stores, dims, facts) -> Step:
         )
 
     scale = group.nests[0].fold.scale
-    most = run(scale, p.k[0].index, facts) if scale else 0
+    most = run(scale, p.k[0].index, facts) if scale else MOST_BETWEEN_READ * reads_bounds(group)
     pairs = has_pairs(group) and (not scale or most >= LEAST_OF_PAIRS)
     pointers = kernel("tiles", "contraction", pairs=pairs)
     kernels: tuple[KernelPlan, ...] = (pointers,)
@@ -110,6 +112,12 @@ def by_estimate(
         kind = "converting"
     estimate = of_product(kind, kernel.products, ahead)
     return replace(variant, when=variant.requires, estimate=estimate)
+
+
+def reads_bounds(group) -> bool:
+    """Whether operands hold what bounds the terms."""
+    polys = (g.poly for nest in group.nests[: group.products] for g in nest.fold.guards)
+    return any(isinstance(a, Fetch) for poly in polys for a in walk(poly))
 
 
 def has_pairs(group) -> bool:
@@ -493,12 +501,7 @@ def shallow(depth: str, sums: int, most: int) -> str:
 
 def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Variant, ...]:
     share = columns(kernel)
-    bounds = (g.poly for g in kernel.nests[0].fold.guards)
-    # Triton 3.6 fails an assertion for 128 terms of f32 between bounds that operands hold.
-    half = (
-        "itemsize <= 2 and " if any(isinstance(a, Fetch) for b in bounds for a in walk(b)) else ""
-    )
-    deep = f"(512 if {half}M <= 32 and N <= 64 * sms else 256) // itemsize"
+    deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
     launch = (Launch(kernel.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
     small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     return (
