@@ -5,7 +5,7 @@ Of a draw's operands each function makes its own, of the draw's seed: nothing la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ from tritongen.proof.variants import Way, forced, watched, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 from tritongen.shapes import meta_arguments, random_arguments
-from tritongen.trace import at_hand, compile_launch, trace
+from tritongen.trace import Choice, at_hand, compile_launch, trace
 
 __all__ = ["is_device_lost", "measure", "prepare", "prepare_variants", "variants"]
 SECONDS = 0.06  # of timing, a contender
@@ -117,18 +117,30 @@ def variants(key: Key, device: str) -> dict[str, Any]:
         found |= {n: 1e6 * s for n, s in timed({n: calls[n] for n in best}, device).items()}
         choices = trace(module, op.name, metas(args)).choices
         facts = {c.step: {n: v for n, v in c.facts.items() if n != "gpu"} for c in choices}
-        return {"choice": "+".join(c.variant for c in choices), "us": found, "facts": facts}
+        return {"choice": taken(choices, plan).name, "us": found, "facts": facts}
     finally:
         clear(device)
 
 
 def legal(module: ModuleType, op: Op, args: dict[str, Any], plan: Plan) -> Iterator[Way]:
-    """The ways that the call, of operands on meta, does not rule out."""
+    """The ways that the call, of operands on meta, does not rule out; and what it chooses, if that is none of them."""
+    names = set()
     for way in ways(plan):
         with forced(module, plan, way, small=False), watched(module, plan) as told:
             trace(module, op.name, args)
         if all(told.get(step, variant) == variant for step, variant in way.variants):
+            names.add(way.name)
             yield way
+    chosen = taken(trace(module, op.name, args).choices, plan)
+    if chosen.name not in names:
+        yield chosen
+
+
+def taken(choices: Iterable[Choice], plan: Plan) -> Way:
+    """What a call chose, called as `ways` calls it; what packs choose is their own business."""
+    steps = {s.name for s in plan.steps}
+    found = tuple((c.step, c.variant) for c in choices if c.step in steps)
+    return Way("+".join(dict.fromkeys(variant for _, variant in found)), found)
 
 
 def forced_call(

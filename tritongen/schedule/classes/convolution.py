@@ -186,9 +186,9 @@ def make(name, group, stores, dims, facts) -> Step:
     digits = len(p.taps) * (2 if p.phases else 1)
     variants = _variants(kernels, packs, copies, (stored, stages), times, digits)
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
-        plan, own = made
+        plan, own, zeros = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
-        variants = (patches.variant(plan, own, copies, times, digits), *variants)
+        variants = (patches.variant(plan, own, zeros, copies, times, digits), *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
         # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
