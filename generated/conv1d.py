@@ -146,9 +146,9 @@ def conv1d_pad4(
     x_pad4_3, w_pad4_batch, w_pad4_n, w_pad4_k, b_batch, b_n, y_0, y_1, y_2,
     groups: tl.constexpr, R: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
     VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -179,6 +179,8 @@ def conv1d_pad4(
         r = k[None, :] // c_pad4
         c = k[None, :] % c_pad4
         x_pad4_terms = tl.cast(r * dil, tl.int64) * x_pad4_1 + tl.cast(c, tl.int64) * x_pad4_3
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_l = x_pad4_l0 + r * dil
         x_pad4 = tl.load(
             x_pad4_rows + x_pad4_terms,
@@ -462,9 +464,9 @@ def conv1d_tiles(
     b_batch, b_n, y_0, y_1, y_2,
     groups: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
     VEC_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -491,6 +493,8 @@ def conv1d_tiles(
         c = k[None, :] % Cg
         r = k[None, :] // Cg
         x_terms = tl.cast(c, tl.int64) * x_1 + tl.cast(r * dil, tl.int64) * x_2
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_l = x_l0 + r * dil
         x = tl.load(
             x_rows + x_terms,
@@ -690,7 +694,7 @@ def choose_conv1d(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -865,7 +869,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
             *y.stride(),
             groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
-            stride=stride, pad=pad, dil=dil,
+            stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -880,7 +884,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             *b.stride(), *y.stride(),
             groups=groups, R=R, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)),
-            stride=stride, pad=pad, dil=dil,
+            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(3) == 1,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -892,7 +896,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
             *y.stride(),
             groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
-            stride=stride, pad=pad, dil=dil,
+            stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1384,9 +1388,9 @@ def conv1d_backward_dx_tiles(
     dx_1, dx_2,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
     VEC_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
-    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_DY: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
@@ -1414,6 +1418,8 @@ def conv1d_backward_dx_tiles(
         r2 = k[None, :] // (F // groups)
         dy_p_num = l + pad - r2 * dil
         dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2
+        if RUN_DY:  # lanes along the channels
+            dy_terms = tl.max_contiguous(dy_terms, [1, 16])
         dy = tl.load(
             dy_rows + dy_terms,
             mask=(m < M)
@@ -1563,9 +1569,9 @@ def conv1d_backward_dw_pad4(
     dy_pad4_batch, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2,
     groups: tl.constexpr, P: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr,
     VEC_X_PAD4: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_X_PAD4: tl.constexpr, VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -1591,6 +1597,8 @@ def conv1d_backward_dw_pad4(
         p = k[None, :] // n__pad4
         n_ = k[None, :] % n__pad4
         x_pad4_terms = tl.cast(p * stride, tl.int64) * x_pad4_1 + tl.cast(n_, tl.int64) * x_pad4_2
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_c = c + batch * Cg
         x_pad4_l = x_pad4_l0 + p * stride
         x_pad4 = tl.load(
@@ -1741,9 +1749,9 @@ def conv1d_backward_dw_tiles(
     dw_0, dw_1, dw_2,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr,
     VEC_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    VEC_DY: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_X: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -1770,6 +1778,8 @@ def conv1d_backward_dw_tiles(
         n_ = k[None, :] % N
         p = k[None, :] // N
         x_terms = tl.cast(n_, tl.int64) * x_0 + tl.cast(p * stride, tl.int64) * x_2
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_c = c + batch * Cg
         x_l = x_l0 + p * stride
         x = tl.load(
@@ -2163,7 +2173,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            pad=pad, dil=dil, stride=stride,
+            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2185,7 +2195,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            pad=pad, dil=dil, stride=stride,
+            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2232,7 +2242,7 @@ def choose_conv1d_backward_dw(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -2344,7 +2354,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
             groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
-            dil=dil, pad=pad, stride=stride,
+            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2358,8 +2368,9 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *dy_pad4.stride(), *dw.stride(),
             groups=groups, P=P, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), dil=dil, pad=pad,
-            stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_X_PAD4=x_pad4.stride(2) == 1,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, groups, F // groups, P)
@@ -2367,7 +2378,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
             groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
-            dil=dil, pad=pad, stride=stride,
+            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip

@@ -183,9 +183,9 @@ def conv2d_pad4(
     y_2, y_3,
     groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_pad4: tl.constexpr,
     INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    dil: tl.constexpr, RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -226,6 +226,8 @@ def conv2d_pad4(
             + tl.cast(s * dil, tl.int64) * x_pad4_2
             + tl.cast(c, tl.int64) * x_pad4_4
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_h = x_pad4_h0 + r * dil
         x_pad4_w = x_pad4_w0 + s * dil
         x_pad4 = tl.load(
@@ -555,9 +557,9 @@ def conv2d_tiles(
     w_c, w_rs, b_batch, b_n, y_0, y_1, y_2, y_3,
     groups: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     INDEX: tl.constexpr, VEC_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    dil: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -599,6 +601,8 @@ def conv2d_tiles(
             + tl.cast(r * dil, tl.int64) * x_2
             + tl.cast(s * dil, tl.int64) * x_3
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_h = x_h0 + r * dil
         x_w = x_w0 + s * dil
         x = tl.load(
@@ -809,7 +813,7 @@ def choose_conv2d(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -1000,7 +1004,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             *b.stride(), *y.stride(),
             groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
-            dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            dil=dil, RUN_X=x.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
@@ -1014,7 +1019,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             *w_pad4.stride(), *b.stride(), *y.stride(),
             groups=groups, R=R, S=S, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            stride=stride, pad=pad, dil=dil,
+            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(4) == 1,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1027,7 +1032,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             *b.stride(), *y.stride(),
             groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
-            dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            dil=dil, RUN_X=x.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1589,7 +1595,7 @@ def conv2d_backward_dx_tiles(
     w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     INDEX: tl.constexpr, VEC_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    stride: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
+    stride: tl.constexpr, RUN_DY: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1627,6 +1633,8 @@ def conv2d_backward_dx_tiles(
             + tl.cast(dy_p_num // stride, tl.int64) * dy_2
             + tl.cast(dy_q_num // stride, tl.int64) * dy_3
         )
+        if RUN_DY:  # lanes along the channels
+            dy_terms = tl.max_contiguous(dy_terms, [1, 16])
         dy = tl.load(
             dy_rows + dy_terms,
             mask=(m < M)
@@ -1820,9 +1828,9 @@ def conv2d_backward_dw_pad4(
     x_pad4_2, x_pad4_3, dy_pad4_batch, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr,
     INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    stride: tl.constexpr, RUN_X_PAD4: tl.constexpr, VEC_DY_PAD4: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -1862,6 +1870,8 @@ def conv2d_backward_dw_pad4(
             + tl.cast(q * stride, tl.int64) * x_pad4_2
             + tl.cast(n_, tl.int64) * x_pad4_3
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_c = c + batch * Cg
         x_pad4_h = x_pad4_h0 + p * stride
         x_pad4_w = x_pad4_w0 + q * stride
@@ -2048,7 +2058,7 @@ def conv2d_backward_dw_tiles(
     dy_batch, dy_n, dy_pq, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     INDEX: tl.constexpr, VEC_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
+    stride: tl.constexpr, RUN_X: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -2086,6 +2096,8 @@ def conv2d_backward_dw_tiles(
             + tl.cast(p * stride, tl.int64) * x_2
             + tl.cast(q * stride, tl.int64) * x_3
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_c = c + batch * Cg
         x_h = x_h0 + p * stride
         x_w = x_w0 + q * stride
@@ -2502,8 +2514,9 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
-            stride=stride, VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         dy_pad4 = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 4)
@@ -2526,8 +2539,9 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
-            stride=stride, VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -2572,7 +2586,7 @@ def choose_conv2d_backward_dw(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -2701,8 +2715,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *dw.stride(),
             groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_X=x.stride(0) == 1,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(1, 2, 3, 0), 4)
@@ -2714,8 +2729,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
             groups=groups, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), dil=dil,
-            pad=pad, stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(3) == 1,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
@@ -2725,8 +2741,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *dw.stride(),
             groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_X=x.stride(0) == 1,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

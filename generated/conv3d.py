@@ -193,9 +193,9 @@ def conv3d_pad4(
     y_4,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_pad4: tl.constexpr,
     INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -238,6 +238,8 @@ def conv3d_pad4(
             + tl.cast(s, tl.int64) * x_pad4_3
             + tl.cast(c, tl.int64) * x_pad4_4
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_d = x_pad4_d0 + k_
         x_pad4_h = x_pad4_h0 + r
         x_pad4_w = x_pad4_w0 + s
@@ -367,9 +369,10 @@ def conv3d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, F, OPQ, PQ, O, Q, P, D, H, W, x_0, x_1, x_2, x_3, x_4,
     w_n, w_c, w_k_rs, b_n, y_0, y_1, y_2, y_3, y_4,
     C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr,
+    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -413,6 +416,8 @@ def conv3d_tiles(
             + tl.cast(r, tl.int64) * x_3
             + tl.cast(s, tl.int64) * x_4
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_d = x_d0 + k_
         x_h = x_h0 + r
         x_w = x_w0 + s
@@ -577,7 +582,7 @@ def choose_conv3d(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -719,8 +724,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             *w.stride(), b.stride(0), *y.stride(),
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
-            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(0, 2, 3, 4, 1), 4)
@@ -732,8 +737,9 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *y.stride(),
             K=K, R=R, S=S, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            stride=stride, pad=pad, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, pad=pad, RUN_X_PAD4=x_pad4.stride(4) == 1,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, F, C, K * R * S)
@@ -743,8 +749,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             *w.stride(), b.stride(0), *y.stride(),
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
-            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1120,9 +1126,10 @@ def conv3d_backward_dx_pad4(
     dy_pad4_2, dy_pad4_3, dy_pad4_4, w_pad4_0, w_pad4_1, w_pad4_2, w_pad4_3, w_pad4_4, dx_0,
     dx_1, dx_2, dx_3, dx_4,
     stride: tl.constexpr, pad: tl.constexpr, f_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_DY_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_DY_PAD4: tl.constexpr, RUN_DY_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr,
+    RUN_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -1193,6 +1200,8 @@ def conv3d_backward_dx_pad4(
             + tl.cast(-s2, tl.int64) * dy_pad4_3
             + tl.cast(f, tl.int64) * dy_pad4_4
         )
+        if RUN_DY_PAD4:  # lanes along the channels
+            dy_pad4_terms = tl.max_contiguous(dy_pad4_terms, [1, 16])
         dy_pad4_o = dy_pad4_o0 - k_2
         dy_pad4_p = dy_pad4_p0 - r2
         dy_pad4_q = dy_pad4_q0 - s2
@@ -1218,6 +1227,8 @@ def conv3d_backward_dx_pad4(
             + tl.cast(s2 * stride, tl.int64) * w_pad4_3
             + tl.cast(f, tl.int64) * w_pad4_4
         )
+        if RUN_W_PAD4:  # lanes along the channels
+            w_pad4_terms = tl.max_contiguous(w_pad4_terms, [1, 16])
         w_pad4 = tl.load(w_pad4_rows + w_pad4_terms, mask=(n < C) & (k[:, None] < terms), other=0.0)
         dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_d = d0 + d1 * stride
@@ -1240,9 +1251,9 @@ def conv3d_backward_dx_tiles(
     h_steps_w2_steps, d_steps, w2_steps, h_steps, O, P, Q, D, H, W, dy_0, dy_1, dy_2, dy_3,
     dy_4, w_0, w_1, w_2, w_3, w_4, dx_0, dx_1, dx_2, dx_3, dx_4,
     stride: tl.constexpr, pad: tl.constexpr, F: tl.constexpr, INDEX: tl.constexpr,
-    VEC_DY: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_DY: tl.constexpr, RUN_DY: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -1313,6 +1324,8 @@ def conv3d_backward_dx_tiles(
             + tl.cast(-r2, tl.int64) * dy_3
             + tl.cast(-s2, tl.int64) * dy_4
         )
+        if RUN_DY:  # lanes along the channels
+            dy_terms = tl.max_contiguous(dy_terms, [1, 16])
         dy_o = dy_o0 - k_2
         dy_p = dy_p0 - r2
         dy_q = dy_q0 - s2
@@ -1338,6 +1351,8 @@ def conv3d_backward_dx_tiles(
             + tl.cast(r2 * stride, tl.int64) * w_3
             + tl.cast(s2 * stride, tl.int64) * w_4
         )
+        if RUN_W:  # lanes along the channels
+            w_terms = tl.max_contiguous(w_terms, [1, 16])
         w = tl.load(w_rows + w_terms, mask=(n < C) & (k[:, None] < terms), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_d = d0 + d1 * stride
@@ -1503,9 +1518,9 @@ def conv3d_backward_dw_pad4(
     x_pad4_2, x_pad4_3, x_pad4_4, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3, dw_4,
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr,
     INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_X_PAD4: tl.constexpr, VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -1547,6 +1562,8 @@ def conv3d_backward_dw_pad4(
             + tl.cast(q * stride, tl.int64) * x_pad4_3
             + tl.cast(n_, tl.int64) * x_pad4_4
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_d = x_pad4_d0 + o * stride
         x_pad4_h = x_pad4_h0 + p * stride
         x_pad4_w = x_pad4_w0 + q * stride
@@ -1589,9 +1606,10 @@ def conv3d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n_,
     dy_n, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
     N: tl.constexpr, O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, RUN_X: tl.constexpr,
+    VEC_DY: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -1634,6 +1652,8 @@ def conv3d_backward_dw_tiles(
             + tl.cast(p * stride, tl.int64) * x_3
             + tl.cast(q * stride, tl.int64) * x_4
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_d = x_d0 + o * stride
         x_h = x_h0 + p * stride
         x_w = x_w0 + q * stride
@@ -1781,8 +1801,7 @@ def choose_conv3d_backward_dx(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
-            FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
-            num_stages=3,
+            FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -1892,8 +1911,10 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             D, H, W, *dy.stride(), *w.stride(), *dx.stride(),
             stride=stride, pad=pad, F=F, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
+            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant == "pad4":
         dy_pad4 = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)
@@ -1905,8 +1926,10 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             P, Q, D, H, W, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
             stride=stride, pad=pad, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
+            RUN_DY_PAD4=dy_pad4.stride(4) == 1,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2), w_pad4.stride(3)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_W_PAD4=w_pad4.stride(4) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
@@ -1916,8 +1939,10 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             D, H, W, *dy.stride(), *w.stride(), *dx.stride(),
             stride=stride, pad=pad, F=F, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
+            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -1936,7 +1961,7 @@ def choose_conv3d_backward_dw(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -2039,8 +2064,8 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             *dy.stride(), *dw.stride(),
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_X=x.stride(0) == 1, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(1, 2, 3, 4, 0), 4)
@@ -2052,8 +2077,9 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
             O=O, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            pad=pad, stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(4) == 1,
+            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, F, O * P * Q)
@@ -2063,8 +2089,8 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             *dy.stride(), *dw.stride(),
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_X=x.stride(0) == 1, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

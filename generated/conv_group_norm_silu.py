@@ -161,9 +161,10 @@ def conv_group_norm_silu_conv2d_pad4(
     x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_n, w_pad4_k, b_n, conv2d_0, conv2d_1, conv2d_2,
     conv2d_3,
     R: tl.constexpr, S: tl.constexpr, c2_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, VEC_W_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, RUN_X_PAD4: tl.constexpr,
+    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -199,6 +200,8 @@ def conv_group_norm_silu_conv2d_pad4(
             + tl.cast(s, tl.int64) * x_pad4_2
             + tl.cast(c2, tl.int64) * x_pad4_3
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_h = x_pad4_h0 + r
         x_pad4_w = x_pad4_w0 + s
         x_pad4 = tl.load(
@@ -323,9 +326,9 @@ def conv_group_norm_silu_conv2d_tiles(
     x_ptr, w_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_0, x_1, x_2, x_3, w_n,
     w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -360,6 +363,8 @@ def conv_group_norm_silu_conv2d_tiles(
         x_terms = (
             tl.cast(c2, tl.int64) * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_h = x_h0 + r
         x_w = x_w0 + s
         x = tl.load(
@@ -983,7 +988,7 @@ def choose_conv_group_norm_silu_conv2d(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 163 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -1119,8 +1124,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
@@ -1133,8 +1138,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *conv2d.stride(),
             R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            RUN_X_PAD4=x_pad4.stride(3) == 1, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
@@ -1144,8 +1149,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1734,9 +1739,10 @@ def conv_group_norm_silu_forward_conv2d_pad4(
     x_pad4_0, x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_n, w_pad4_k, b_n, conv2d_0, conv2d_1,
     conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
     R: tl.constexpr, S: tl.constexpr, c2_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, VEC_W_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, RUN_X_PAD4: tl.constexpr,
+    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -1772,6 +1778,8 @@ def conv_group_norm_silu_forward_conv2d_pad4(
             + tl.cast(s, tl.int64) * x_pad4_2
             + tl.cast(c2, tl.int64) * x_pad4_3
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_h = x_pad4_h0 + r
         x_pad4_w = x_pad4_w0 + s
         x_pad4 = tl.load(
@@ -1917,9 +1925,9 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     x_2, x_3, w_n, w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0,
     conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -1954,6 +1962,8 @@ def conv_group_norm_silu_forward_conv2d_tiles(
         x_terms = (
             tl.cast(c2, tl.int64) * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_h = x_h0 + r
         x_w = x_w0 + s
         x = tl.load(
@@ -2580,7 +2590,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 163 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -2727,8 +2737,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
@@ -2742,8 +2752,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             *conv2d_kept.stride(),
             R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            RUN_X_PAD4=x_pad4.stride(3) == 1, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
@@ -2753,8 +2763,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -4944,9 +4954,10 @@ def conv_group_norm_silu_backward_dw_pad4(
     x_pad4_ptr, dconv2d_pad4_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_pad4_0, x_pad4_1,
     x_pad4_2, x_pad4_3, dconv2d_pad4_n, dconv2d_pad4_k, dw_0, dw_1, dw_2, dw_3,
     P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
-    VEC_DCONV2D_PAD4: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, RUN_X_PAD4: tl.constexpr,
+    COMPUTE: tl.constexpr, VEC_DCONV2D_PAD4: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
@@ -4982,6 +4993,8 @@ def conv_group_norm_silu_backward_dw_pad4(
             + tl.cast(q, tl.int64) * x_pad4_2
             + tl.cast(n_, tl.int64) * x_pad4_3
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_h = x_pad4_h0 + p
         x_pad4_w = x_pad4_w0 + q
         x_pad4 = tl.load(
@@ -5030,7 +5043,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_0, x_1, x_2, x_3, dconv2d_n_,
     dconv2d_n, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, COMPUTE: tl.constexpr,
     VEC_DCONV2D: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -5067,6 +5080,8 @@ def conv_group_norm_silu_backward_dw_tiles(
         x_terms = (
             tl.cast(n_, tl.int64) * x_0 + tl.cast(p, tl.int64) * x_2 + tl.cast(q, tl.int64) * x_3
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_h = x_h0 + p
         x_w = x_w0 + q
         x = tl.load(
@@ -5992,7 +6007,7 @@ def launch_conv_group_norm_silu_backward_dw(
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, COMPUTE=COMPUTE,
+            pad=pad, RUN_X=x.stride(0) == 1, COMPUTE=COMPUTE,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -6017,8 +6032,9 @@ def launch_conv_group_norm_silu_backward_dw(
             *x_pad4.stride(), *dconv2d_pad4.stride(), *dw.stride(),
             P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            COMPUTE=COMPUTE, VEC_DCONV2D_PAD4=math.gcd(16, dconv2d_pad4.stride(0)),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_X_PAD4=x_pad4.stride(3) == 1, COMPUTE=COMPUTE,
+            VEC_DCONV2D_PAD4=math.gcd(16, dconv2d_pad4.stride(0)), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
@@ -6027,7 +6043,7 @@ def launch_conv_group_norm_silu_backward_dw(
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, COMPUTE=COMPUTE,
+            pad=pad, RUN_X=x.stride(0) == 1, COMPUTE=COMPUTE,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip

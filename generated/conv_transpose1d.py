@@ -582,9 +582,10 @@ def conv_transpose1d_backward_dx_pad4(
     dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, C, L, P, dy_pad4_0, dy_pad4_1, dy_pad4_2, w_pad4_n,
     w_pad4_k, dx_0, dx_1, dx_2,
     R: tl.constexpr, f_pad4: tl.constexpr, INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr,
-    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, VEC_W_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, RUN_DY_PAD4: tl.constexpr,
+    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -609,6 +610,8 @@ def conv_transpose1d_backward_dx_pad4(
         r2 = k[None, :] // f_pad4
         f = k[None, :] % f_pad4
         dy_pad4_terms = tl.cast(r2 * dil, tl.int64) * dy_pad4_1 + tl.cast(f, tl.int64) * dy_pad4_2
+        if RUN_DY_PAD4:  # lanes along the channels
+            dy_pad4_terms = tl.max_contiguous(dy_pad4_terms, [1, 16])
         dy_pad4_p = dy_pad4_p0 + r2 * dil
         dy_pad4 = tl.load(
             dy_pad4_rows + dy_pad4_terms,
@@ -635,9 +638,10 @@ def conv_transpose1d_backward_dx_pad4(
 def conv_transpose1d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, L, P, dy_0, dy_1, dy_2, w_n, w_f, w_r2, dx_0, dx_1, dx_2,
     F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, VEC_DY: tl.constexpr,
-    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, VEC_W: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, RUN_DY: tl.constexpr,
+    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -661,6 +665,8 @@ def conv_transpose1d_backward_dx_tiles(
         f = k[None, :] % F
         r2 = k[None, :] // F
         dy_terms = tl.cast(f, tl.int64) * dy_1 + tl.cast(r2 * dil, tl.int64) * dy_2
+        if RUN_DY:  # lanes along the channels
+            dy_terms = tl.max_contiguous(dy_terms, [1, 16])
         dy_p = dy_p0 + r2 * dil
         dy = tl.load(
             dy_rows + dy_terms,
@@ -962,7 +968,7 @@ def choose_conv_transpose1d_backward_dx(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -1052,8 +1058,9 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
-            pad=pad, dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         dy_pad4 = lib.padded(dy.permute(0, 2, 1), 4)
@@ -1064,16 +1071,17 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             dy_pad4, w_pad4, dx, L * N, C, L, P, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
             R=R, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), stride=stride, pad=pad,
-            dil=dil, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            dil=dil, RUN_DY_PAD4=dy_pad4.stride(2) == 1, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
-            pad=pad, dil=dil, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -202,9 +202,10 @@ def conv_transpose2d_pad4(
     H, W, P, Q, x_pad4_0, x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_0, w_pad4_1, w_pad4_2,
     w_pad4_3, y_0, y_1, y_2, y_3,
     stride: tl.constexpr, pad: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr,
+    RUN_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -261,6 +262,8 @@ def conv_transpose2d_pad4(
             + tl.cast(-s, tl.int64) * x_pad4_2
             + tl.cast(c, tl.int64) * x_pad4_3
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_h = x_pad4_h0 - r
         x_pad4_w = x_pad4_w0 - s
         x_pad4 = tl.load(
@@ -281,6 +284,8 @@ def conv_transpose2d_pad4(
             + tl.cast(s * stride, tl.int64) * w_pad4_2
             + tl.cast(c, tl.int64) * w_pad4_3
         )
+        if RUN_W_PAD4:  # lanes along the channels
+            w_pad4_terms = tl.max_contiguous(w_pad4_terms, [1, 16])
         w_pad4 = tl.load(w_pad4_rows + w_pad4_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
         y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_p = p0 + p1 * stride
@@ -301,9 +306,9 @@ def conv_transpose2d_tiles(
     x_ptr, w_ptr, y_ptr, batches, M, F, R, S, p_steps_q_steps, q_steps, p_steps, H, W, P, Q,
     x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3, y_0, y_1, y_2, y_3,
     stride: tl.constexpr, pad: tl.constexpr, C: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -353,6 +358,8 @@ def conv_transpose2d_tiles(
         x_terms = (
             tl.cast(c, tl.int64) * x_1 + tl.cast(-r, tl.int64) * x_2 + tl.cast(-s, tl.int64) * x_3
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_h = x_h0 - r
         x_w = x_w0 - s
         x = tl.load(
@@ -368,6 +375,8 @@ def conv_transpose2d_tiles(
             + tl.cast(r * stride, tl.int64) * w_2
             + tl.cast(s * stride, tl.int64) * w_3
         )
+        if RUN_W:  # lanes along the channels
+            w_terms = tl.max_contiguous(w_terms, [1, 16])
         w = tl.load(w_rows + w_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_p = p0 + p1 * stride
@@ -397,8 +406,7 @@ def choose_conv_transpose2d(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
-            FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
-            num_stages=3,
+            FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -498,9 +506,9 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), RUN_X=x.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), RUN_W=w.stride(0) == 1,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
@@ -511,8 +519,10 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             q_steps, p_steps, H, W, P, Q, *x_pad4.stride(), *w_pad4.stride(), *y.stride(),
             stride=stride, pad=pad, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)),
+            RUN_X_PAD4=x_pad4.stride(3) == 1,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_W_PAD4=w_pad4.stride(3) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
@@ -520,9 +530,9 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), RUN_X=x.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), RUN_W=w.stride(0) == 1,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -810,9 +820,9 @@ def conv_transpose2d_backward_dx_pad4(
     dy_pad4_3, w_pad4_n, w_pad4_k, dx_0, dx_1, dx_2, dx_3,
     R: tl.constexpr, S: tl.constexpr, f_pad4: tl.constexpr, INDEX: tl.constexpr,
     VEC_DY_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_DY_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -848,6 +858,8 @@ def conv_transpose2d_backward_dx_pad4(
             + tl.cast(s2, tl.int64) * dy_pad4_2
             + tl.cast(f, tl.int64) * dy_pad4_3
         )
+        if RUN_DY_PAD4:  # lanes along the channels
+            dy_pad4_terms = tl.max_contiguous(dy_pad4_terms, [1, 16])
         dy_pad4_p = dy_pad4_p0 + r2
         dy_pad4_q = dy_pad4_q0 + s2
         dy_pad4 = tl.load(
@@ -886,9 +898,10 @@ def conv_transpose2d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_n, w_f, w_r2s2,
     dx_0, dx_1, dx_2, dx_3,
     F: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    VEC_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, RUN_DY: tl.constexpr,
+    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -925,6 +938,8 @@ def conv_transpose2d_backward_dx_tiles(
             + tl.cast(r2, tl.int64) * dy_2
             + tl.cast(s2, tl.int64) * dy_3
         )
+        if RUN_DY:  # lanes along the channels
+            dy_terms = tl.max_contiguous(dy_terms, [1, 16])
         dy_p = dy_p0 + r2
         dy_q = dy_q0 + s2
         dy = tl.load(
@@ -1187,7 +1202,7 @@ def choose_conv_transpose2d_backward_dx(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -1285,8 +1300,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            RUN_DY=dy.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         dy_pad4 = lib.padded(dy.permute(0, 2, 3, 1), 4)
@@ -1298,8 +1313,9 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *w_pad4.stride(), *dx.stride(),
             R=R, S=S, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2)),
-            stride=stride, pad=pad, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, pad=pad, RUN_DY_PAD4=dy_pad4.stride(3) == 1,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, C, F, R * S)
@@ -1308,8 +1324,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            RUN_DY=dy.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -255,9 +255,10 @@ def conv_transpose3d_pad4(
     x_pad4_2, x_pad4_3, x_pad4_4, w_pad4_0, w_pad4_1, w_pad4_2, w_pad4_3, w_pad4_4, b_n,
     y_0, y_1, y_2, y_3, y_4,
     stride: tl.constexpr, pad: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X_PAD4: tl.constexpr, RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr,
+    RUN_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -328,6 +329,8 @@ def conv_transpose3d_pad4(
             + tl.cast(-s, tl.int64) * x_pad4_3
             + tl.cast(c, tl.int64) * x_pad4_4
         )
+        if RUN_X_PAD4:  # lanes along the channels
+            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
         x_pad4_d = x_pad4_d0 - k_
         x_pad4_h = x_pad4_h0 - r
         x_pad4_w = x_pad4_w0 - s
@@ -353,6 +356,8 @@ def conv_transpose3d_pad4(
             + tl.cast(s * stride, tl.int64) * w_pad4_3
             + tl.cast(c, tl.int64) * w_pad4_4
         )
+        if RUN_W_PAD4:  # lanes along the channels
+            w_pad4_terms = tl.max_contiguous(w_pad4_terms, [1, 16])
         w_pad4 = tl.load(w_pad4_rows + w_pad4_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
         y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_o = o0 + o1 * stride
@@ -379,9 +384,9 @@ def conv_transpose3d_tiles(
     p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_0, x_1, x_2, x_3, x_4,
     w_0, w_1, w_2, w_3, w_4, b_n, y_0, y_1, y_2, y_3, y_4,
     stride: tl.constexpr, pad: tl.constexpr, C: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_X: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
@@ -452,6 +457,8 @@ def conv_transpose3d_tiles(
             + tl.cast(-r, tl.int64) * x_3
             + tl.cast(-s, tl.int64) * x_4
         )
+        if RUN_X:  # lanes along the channels
+            x_terms = tl.max_contiguous(x_terms, [1, 16])
         x_d = x_d0 - k_
         x_h = x_h0 - r
         x_w = x_w0 - s
@@ -477,6 +484,8 @@ def conv_transpose3d_tiles(
             + tl.cast(r * stride, tl.int64) * w_3
             + tl.cast(s * stride, tl.int64) * w_4
         )
+        if RUN_W:  # lanes along the channels
+            w_terms = tl.max_contiguous(w_terms, [1, 16])
         w = tl.load(w_rows + w_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_o = o0 + o1 * stride
@@ -511,8 +520,7 @@ def choose_conv_transpose3d(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
-            FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
-            num_stages=3,
+            FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -619,8 +627,10 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_X=x.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
+            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(0, 2, 3, 4, 1), 4)
@@ -632,8 +642,10 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             W, O, P, Q, *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
+            RUN_X_PAD4=x_pad4.stride(4) == 1,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2), w_pad4.stride(3)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_W_PAD4=w_pad4.stride(4) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
@@ -643,8 +655,10 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_X=x.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
+            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -991,9 +1005,9 @@ def conv_transpose3d_backward_dx_pad4(
     dy_pad4_2, dy_pad4_3, dy_pad4_4, w_pad4_n, w_pad4_k, dx_0, dx_1, dx_2, dx_3, dx_4,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f_pad4: tl.constexpr,
     INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    RUN_DY_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -1035,6 +1049,8 @@ def conv_transpose3d_backward_dx_pad4(
             + tl.cast(s2, tl.int64) * dy_pad4_3
             + tl.cast(f, tl.int64) * dy_pad4_4
         )
+        if RUN_DY_PAD4:  # lanes along the channels
+            dy_pad4_terms = tl.max_contiguous(dy_pad4_terms, [1, 16])
         dy_pad4_o = dy_pad4_o0 + k_2
         dy_pad4_p = dy_pad4_p0 + r2
         dy_pad4_q = dy_pad4_q0 + s2
@@ -1077,9 +1093,10 @@ def conv_transpose3d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2, dy_3, dy_4,
     w_n, w_f, w_k_2r2s2, dx_0, dx_1, dx_2, dx_3, dx_4,
     F: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
-    VEC_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC_W: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    VEC_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, RUN_DY: tl.constexpr,
+    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
@@ -1122,6 +1139,8 @@ def conv_transpose3d_backward_dx_tiles(
             + tl.cast(r2, tl.int64) * dy_3
             + tl.cast(s2, tl.int64) * dy_4
         )
+        if RUN_DY:  # lanes along the channels
+            dy_terms = tl.max_contiguous(dy_terms, [1, 16])
         dy_o = dy_o0 + k_2
         dy_p = dy_p0 + r2
         dy_q = dy_q0 + s2
@@ -1511,7 +1530,7 @@ def choose_conv_transpose3d_backward_dx(
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if 192 * lib.cdiv(padded, 64) <= 4 * padded else 32 if 96 * lib.cdiv(padded, 32) <= 4 * padded else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -1623,8 +1642,9 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *w.stride(), *dx.stride(),
             F=F, K=K, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride, pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         dy_pad4 = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)
@@ -1636,8 +1656,9 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
             K=K, R=R, S=S, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
-            stride=stride, pad=pad, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, pad=pad, RUN_DY_PAD4=dy_pad4.stride(4) == 1,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, C, F, K * R * S)
@@ -1647,8 +1668,9 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *w.stride(), *dx.stride(),
             F=F, K=K, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride, pad=pad, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

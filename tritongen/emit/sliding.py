@@ -70,7 +70,21 @@ class SlidingWriter(KernelWriter):
             self.hoisted[key] = self.names.free(f"{tensor}_rows")
             self.prologue.append(f"{self.hoisted[key]} = {rows}")
         offset = self.assign(self.fresh(f"{tensor}_terms"), " + ".join(terms))
+        self.lay_lanes(tensor, offset)
         return f"{self.hoisted[key]} + {offset}", [], []
+
+    def lay_lanes(self, tensor: str, offset: str) -> None:
+        """Along channels that lie side by side: of 449 Triton sees no run, and lays lanes across, at a line each.
+
+        What a lane loads is no wider for it: that follows from what offsets are multiples of.
+        """
+        channels = self.channels(tensor)
+        if channels is None:
+            return
+        asked = f"{tensor}.stride({channels}) == 1"
+        run = self.parameter(self.args.constants, f"RUN_{tensor.upper()}", asked)
+        self.lines.append(f"if {run}:  # lanes along the channels")
+        self.lines.append(f"    {offset} = tl.max_contiguous({offset}, [1, 16])")
 
     def joined(self, tensor: str, terms: list[tuple[frozenset[str], str]]) -> str:
         """Behind the loop: what all columns add, by name."""
@@ -106,19 +120,30 @@ class SlidingWriter(KernelWriter):
             else super().extent(p, wish)
         )
 
-    def spaced(self, tensor: str) -> tuple[int, ...]:
-        """The dims of an operand between runs of channels, where the terms of a tile mix taps and channels."""
+    def channels(self, tensor: str) -> int | None:
+        """The dim of an operand that channels alone walk, where the terms of a tile mix taps and channels."""
         channels = {d.index for d in self.kernel.axes[3].digits} - {b.index for b in self.window()}
         if len(self.kernel.axes) > 4 or len(channels) != 1:
-            return ()
+            return None
+        inner = [k for k, used in enumerate(self.held(tensor)) if used & channels]
+        return inner[0] if len(inner) == 1 else None
+
+    def held(self, tensor: str) -> list[frozenset[str]]:
+        """The indices that walk each dim of an operand."""
         if tensor in self.views:
-            held = [frozenset(run) for run in self.views[tensor].runs]
-        else:
-            # What a bound alone reads is no factor.
-            found = [r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor]
-            held = [indices(c) for read in found[:1] for c in read.coords]
-        inner = [k for k, used in enumerate(held) if used & channels]
-        return tuple(k for k in range(len(held)) if k not in inner) if len(inner) == 1 else ()
+            return [frozenset(run) for run in self.views[tensor].runs]
+        # What a bound alone reads is no factor.
+        found = [r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor]
+        return [frozenset(indices(c)) for read in found[:1] for c in read.coords]
+
+    def spaced(self, tensor: str) -> tuple[int, ...]:
+        """The dims between runs of channels."""
+        inner = self.channels(tensor)
+        return (
+            tuple(k for k in range(len(self.held(tensor))) if k != inner)
+            if inner is not None
+            else ()
+        )
 
     def stride(self, tensor: str, run: str, dim: int) -> str:
         """Strides between runs of channels say what they are multiples of: 16 bytes a load of 8 channels."""

@@ -67,7 +67,7 @@ def variant(
 
     bf16, 512 -> 512 channels of 64^2: 256 places x 128 columns 729, 128 x 128 692 (cuDNN 806; taps 647). f32
     as TF32, channels first, packing included: 64 -> 128 channels of 512 x 1024 225 (167; taps 141). 16 channels:
-    4 warps 157, 8 warps 137, flattened 121 (112). 64 columns and few steps: flattened, three programs a
+    4 warps 157, 8 warps 137, flattened 121 (112); 4 warps spill where a row of places is odd (ptxas: 1,552 bytes). 64 columns and few steps: flattened, three programs a
     multiprocessor 355, one tile a program 264 (339); 128 columns 343 and 424 (409). The last two with
     the patch as the first factor. f32 as TF32, 128 places of a row, flattened 130, else 142 (1-d, 32 channels, 5 taps;
     cuDNN 47); 32 places 94 and 114 (32 channels, 9 taps; 51).
@@ -90,9 +90,7 @@ def variant(
     if not zeros:
         ends = "padded % 64 == 0", "padded % 32 == 0"
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
-    deep = "BLOCK_N == 128 and BLOCK_K * itemsize == 128"
     config = (
-        # Of 4 warps a thread had 256 sums, and spilled.
         (
             "BLOCK_M",
             "256 if itemsize <= 2 and N > 64 and padded % 64 == 0"
@@ -104,7 +102,7 @@ def variant(
             f"min(128 // itemsize, 64 if {ends[0]} else 32 if {ends[1]} else 16)",
         ),
         ("FLAT", "False" if plan.lets else short),
-        ("num_warps", f"8 if {deep} else 4"),
+        ("num_warps", "8 if BLOCK_N == 128 else 4"),
         ("num_stages", "3"),
     )
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
