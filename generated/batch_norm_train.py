@@ -572,7 +572,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=3,
+    lib=4,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -1487,7 +1487,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=3,
+    lib=4,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

@@ -215,7 +215,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=3,
+    lib=4,
     allocate=allocate_column_sum,
     reference=column_sum_reference,
     equals=column_sum_torch,
@@ -343,7 +343,7 @@ def column_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=3,
+    lib=4,
     allocate=allocate_column_sum_backward,
     reference=column_sum_backward_reference,
     linear=(("x", "dy"),),

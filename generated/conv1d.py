@@ -647,6 +647,7 @@ def choose_conv1d(
         N < 8
         and channels_last
         and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
@@ -659,10 +660,9 @@ def choose_conv1d(
     if (
         N < 8
         and (channels == 1 or not channels_last)
-        and line % 2 == 0
+        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
-        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
@@ -703,12 +703,12 @@ def choose_conv1d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -830,7 +830,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
-        PATCH_N_, PATCH_P = lib.patch(config["BLOCK_M"], N, P)
+        PATCH_N_, PATCH_P = lib.patch(
+            config["BLOCK_M"], N, P, steps=R * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(2)
+        )
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P)
         x_padded_patches = lib.descriptor(
             lib.every(x_padded, 1, stride, 1), PATCH_N_, PATCH_P, 1, BLOCK_K
@@ -1032,7 +1034,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -2016,6 +2018,7 @@ def choose_conv1d_backward_dx(
         N < 8
         and channels_last
         and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
@@ -2047,12 +2050,12 @@ def choose_conv1d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -2212,10 +2215,9 @@ def choose_conv1d_backward_dw(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
-        and line % 2 == 0
+        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
-        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
@@ -2251,12 +2253,12 @@ def choose_conv1d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -2320,7 +2322,9 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
-        PATCH_C, PATCH_R = lib.patch(config["BLOCK_M"], Cg, R)
+        PATCH_C, PATCH_R = lib.patch(
+            config["BLOCK_M"], Cg, R, steps=P * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(2)
+        )
         PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R)
         x_padded_patches = lib.descriptor(lib.every(x_padded, 1, dil), PATCH_C, PATCH_R, BLOCK_K)
         dy_padded_tiles = lib.descriptor(dy_padded.reshape(F, P * n__padded), BLOCK_N, BLOCK_K)
@@ -2625,7 +2629,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

@@ -766,6 +766,7 @@ def choose_conv2d(
         N < 8
         and channels_last
         and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
@@ -778,10 +779,9 @@ def choose_conv2d(
     if (
         N < 8
         and (channels == 1 or not channels_last)
-        and line % 2 == 0
+        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
-        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
@@ -822,12 +822,12 @@ def choose_conv2d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -963,7 +963,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
-        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
+        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
+            config["BLOCK_M"], N, P, Q, steps=R * S * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(3)
+        )
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_padded_patches = lib.descriptor(
             lib.every(x_padded, 1, stride, stride, 1), PATCH_N_, PATCH_P, PATCH_Q, 1, BLOCK_K
@@ -1181,7 +1183,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -2347,6 +2349,7 @@ def choose_conv2d_backward_dx(
         N < 8
         and channels_last
         and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
@@ -2378,12 +2381,12 @@ def choose_conv2d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -2556,10 +2559,9 @@ def choose_conv2d_backward_dw(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
-        and line % 2 == 0
+        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
-        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
@@ -2595,12 +2597,12 @@ def choose_conv2d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -2676,7 +2678,14 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
-        PATCH_C, PATCH_R, PATCH_S = lib.patch(config["BLOCK_M"], Cg, R, S)
+        PATCH_C, PATCH_R, PATCH_S = lib.patch(
+            config["BLOCK_M"],
+            Cg,
+            R,
+            S,
+            steps=P * Q * lib.cdiv(n__padded, BLOCK_K),
+            apart=dw.stride(3),
+        )
         PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R) * triton.cdiv(S, PATCH_S)
         x_padded_patches = lib.descriptor(
             lib.every(x_padded, 1, dil, dil), PATCH_C, PATCH_R, PATCH_S, BLOCK_K
@@ -3013,7 +3022,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

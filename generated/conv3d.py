@@ -591,12 +591,12 @@ def choose_conv3d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 3, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -675,7 +675,9 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(BLOCK_M, N, O, P, Q)
+        PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(
+            BLOCK_M, N, O, P, Q, steps=K * R * S * lib.cdiv(c_padded, BLOCK_K), apart=y.stride(4)
+        )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(O, PATCH_O)
@@ -874,7 +876,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -1810,12 +1812,12 @@ def choose_conv3d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 6, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 6, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
@@ -1867,7 +1869,15 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
-        PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21 = lib.patch(BLOCK_M, N, d_steps, h_steps, w2_steps)
+        PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21 = lib.patch(
+            BLOCK_M,
+            N,
+            d_steps,
+            h_steps,
+            w2_steps,
+            steps=lib.cdiv(f_padded, BLOCK_K),
+            apart=(stride) * dx.stride(4),
+        )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(d_steps, PATCH_D1)
@@ -1970,12 +1980,12 @@ def choose_conv3d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 3, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -2021,7 +2031,9 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
-        PATCH_C, PATCH_K_, PATCH_R, PATCH_S = lib.patch(BLOCK_M, C, K, R, S)
+        PATCH_C, PATCH_K_, PATCH_R, PATCH_S = lib.patch(
+            BLOCK_M, C, K, R, S, steps=O * P * Q * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(4)
+        )
         PATCHES = (
             triton.cdiv(C, PATCH_C)
             * triton.cdiv(K, PATCH_K_)
@@ -2354,7 +2366,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

@@ -221,12 +221,12 @@ def choose_conv_transpose1d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -440,7 +440,7 @@ def conv_transpose1d_torch(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
@@ -977,12 +977,12 @@ def choose_conv_transpose1d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -1024,7 +1024,9 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "patches":
-        PATCH_N_, PATCH_L = lib.patch(BLOCK_M, N, L)
+        PATCH_N_, PATCH_L = lib.patch(
+            BLOCK_M, N, L, steps=R * lib.cdiv(f_padded, BLOCK_K), apart=dx.stride(2)
+        )
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(L, PATCH_L)
         dy_padded_patches = lib.descriptor(
             lib.every(dy_padded, 1, stride), PATCH_N_, PATCH_L, BLOCK_K
@@ -1102,12 +1104,12 @@ def choose_conv_transpose1d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -1418,7 +1420,7 @@ def conv_transpose1d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv_transpose1d_backward,
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),

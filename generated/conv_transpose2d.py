@@ -415,12 +415,12 @@ def choose_conv_transpose2d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 4, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 4, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
@@ -467,7 +467,14 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 0), 16)
     if variant == "patches":
-        PATCH_N_, PATCH_P1, PATCH_Q1 = lib.patch(BLOCK_M, N, p_steps, q_steps)
+        PATCH_N_, PATCH_P1, PATCH_Q1 = lib.patch(
+            BLOCK_M,
+            N,
+            p_steps,
+            q_steps,
+            steps=lib.cdiv(c_padded, BLOCK_K),
+            apart=(stride) * y.stride(3),
+        )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(p_steps, PATCH_P1)
@@ -652,7 +659,7 @@ def conv_transpose2d_torch(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv_transpose2d,
     reference=conv_transpose2d_reference,
     equals=conv_transpose2d_torch,
@@ -1211,12 +1218,12 @@ def choose_conv_transpose2d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -1263,7 +1270,9 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant == "patches":
-        PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(BLOCK_M, N, H, W)
+        PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(
+            BLOCK_M, N, H, W, steps=R * S * lib.cdiv(f_padded, BLOCK_K), apart=dx.stride(3)
+        )
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(H, PATCH_H) * triton.cdiv(W, PATCH_W2)
         dy_padded_patches = lib.descriptor(
             lib.every(dy_padded, 1, stride, stride), PATCH_N_, PATCH_H, PATCH_W2, BLOCK_K
@@ -1346,12 +1355,12 @@ def choose_conv_transpose2d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -1598,7 +1607,7 @@ def conv_transpose2d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv_transpose2d_backward,
     reference=conv_transpose2d_backward_reference,
     precision=("conv",),

@@ -529,12 +529,12 @@ def choose_conv_transpose3d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 6, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 6, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
@@ -584,7 +584,15 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
-        PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(BLOCK_M, N, o_steps, p_steps, q_steps)
+        PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(
+            BLOCK_M,
+            N,
+            o_steps,
+            p_steps,
+            q_steps,
+            steps=lib.cdiv(c_padded, BLOCK_K),
+            apart=(stride) * y.stride(4),
+        )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(o_steps, PATCH_O1)
@@ -813,7 +821,7 @@ def conv_transpose3d_torch(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv_transpose3d,
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
@@ -1539,12 +1547,12 @@ def choose_conv_transpose3d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 3, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -1593,7 +1601,9 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
     if variant == "patches":
-        PATCH_N_, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(BLOCK_M, N, D, H, W)
+        PATCH_N_, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(
+            BLOCK_M, N, D, H, W, steps=K * R * S * lib.cdiv(f_padded, BLOCK_K), apart=dx.stride(4)
+        )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(D, PATCH_D)
@@ -1691,12 +1701,12 @@ def choose_conv_transpose3d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ), "packed", taps * channels, packed_bytes, 3, channels % 2 > 0),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
@@ -2062,7 +2072,7 @@ def conv_transpose3d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_conv_transpose3d_backward,
     reference=conv_transpose3d_backward_reference,
     precision=("conv",),

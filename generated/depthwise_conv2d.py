@@ -244,7 +244,13 @@ def choose_depthwise_conv2d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
+    if (
+        channels_last
+        and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
+        and 0 < terms <= 128
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
@@ -252,10 +258,9 @@ def choose_depthwise_conv2d(
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        line % 2 == 0
+        (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
-        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
@@ -445,7 +450,7 @@ def depthwise_conv2d_torch(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_depthwise_conv2d,
     reference=depthwise_conv2d_reference,
     equals=depthwise_conv2d_torch,
@@ -783,7 +788,13 @@ def choose_depthwise_conv2d_backward_dx(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
+    if (
+        channels_last
+        and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
+        and 0 < terms <= 128
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
@@ -1113,7 +1124,7 @@ def depthwise_conv2d_backward_reference(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
     linear=(("dy",),),

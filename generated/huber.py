@@ -282,7 +282,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=3,
+    lib=4,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -802,7 +802,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=3,
+    lib=4,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

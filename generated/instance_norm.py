@@ -696,7 +696,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=3,
+    lib=4,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -2198,7 +2198,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=3,
+    lib=4,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

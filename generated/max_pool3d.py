@@ -266,7 +266,13 @@ def choose_max_pool3d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
+    if (
+        channels_last
+        and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
+        and 0 < terms <= 128
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
@@ -275,9 +281,9 @@ def choose_max_pool3d(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
+        and itemsize <= 2 * lane_stride
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
-        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
@@ -467,7 +473,7 @@ def max_pool3d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_max_pool3d,
     reference=max_pool3d_reference,
     equals=max_pool3d_torch,
@@ -836,7 +842,13 @@ def choose_max_pool3d_backward_y_at(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
+    if (
+        channels_last
+        and stored_last
+        and (lanes * itemsize % 4 == 0 or terms < 8)
+        and 0 < terms <= 64
+        and max(outer, lanes_extent) < 1 << 30
+    ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
@@ -845,9 +857,9 @@ def choose_max_pool3d_backward_y_at(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
+        and itemsize <= 2 * lane_stride
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
-        and itemsize <= 2 * lane_stride
         and dilation >= 0
         and 0 < terms <= 64
         and max(lines, cols_extent) < 1 << 30
@@ -1116,7 +1128,7 @@ def max_pool3d_backward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=3,
+    lib=4,
     allocate=allocate_max_pool3d_backward,
     reference=max_pool3d_backward_reference,
     linear=(("x", "dy"),),

@@ -130,10 +130,12 @@ def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
 
 def test_patches_are_long_where_places_are_stored_side_by_side():
     """A row two places longer than a power of two was covered by twos: with the fewest patches, at 56 TFLOP/s."""
-    assert lib.patch(128, 64, 65538) == (1, 128)
-    assert lib.patch(128, 8, 1026, 1026) == (2, 2, 32)
-    assert lib.patch(128, 64, 254, 254) == (1, 1, 128)
-    assert lib.patch(128, 64, 56, 56) == (2, 8, 8)  # a seventh more is too many
+    assert lib.patch(128, 64, 65538, steps=10) == (1, 128)
+    assert lib.patch(128, 64, 254, 254, steps=18) == (1, 1, 128)
+    assert lib.patch(128, 64, 56, 56, steps=144) == (2, 8, 8)  # a seventh more is too many
+    assert lib.patch(128, 64, 56, 56, steps=9) == (1, 2, 64)  # and pays where stores are most of it
+    assert lib.patch(128, 168, 6, 81, 13, steps=15)[-1] == 16
+    assert lib.patch(128, 168, 6, 81, 13, steps=15, apart=120)[-1] == 1  # stored channels last
 
 
 def test_three_channels_are_stored_as_four():

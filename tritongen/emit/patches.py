@@ -19,7 +19,7 @@ from tritongen.emit.sliding import SlidingWriter
 from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import index, indices, poly
+from tritongen.ir.algebra import Idx, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.classes.patches import Dim, operand, walked
 
@@ -75,7 +75,7 @@ def patches_view(writer: KernelWriter) -> KernelView:
         rows=rows,
         behind=behind,
         stores=stores,
-        setup=(*side_lines(patch), *setup),
+        setup=(*side_lines(writer, patch), *setup),
         per_tile=per_tile,
     )
 
@@ -100,17 +100,34 @@ def open_patch(writer: KernelWriter) -> Patch:
     )
 
 
-def side_lines(patch: Patch) -> Iterator[str]:
-    """How far a patch reaches, and how many there are.
-
-    f32 as TF32, 64 -> 128 channels of 254^2, 2, 4, 8, 16, 32 and 64 places of a row: 95, 130, 194, 227, 239 and 244
-    TFLOP/s (cuDNN 148); of rows of 65,538 2, 16, 64 and 128: 56, 171, 211 and 240 (97).
-    """
+def side_lines(writer: KernelWriter, patch: Patch) -> Iterator[str]:
+    """How far a patch reaches, and how many there are."""
+    kernel = writer.kernel
     extents = [launch_text(b.hi - b.lo) for b in patch.places]
+    steps = f'lib.cdiv({launch_text(kernel.axes[3].extent)}, config["BLOCK_K"])'
+    if not kernel.lets:  # how many taps a phase of a transposed convolution has is not known here
+        window = kernel.axes[4].extent
+        taps = launch_text(window)
+        steps = f"{taps if len(window.terms) == 1 else f'({taps})'} * {steps}"
+    asked = [*extents, f"steps={steps}", f"apart={apart_text(writer, patch.places[-1].index)}"]
     comma = "," if len(extents) == 1 else ""
-    yield f'{", ".join(patch.sides)}{comma} = lib.patch(config["BLOCK_M"], {", ".join(extents)})'
+    yield f'{", ".join(patch.sides)}{comma} = lib.patch(config["BLOCK_M"], {", ".join(asked)})'
     counts = (f"triton.cdiv({n}, {side})" for n, side in zip(extents, patch.sides, strict=True))
     yield f"PATCHES = {' * '.join(counts)}"
+
+
+def apart_text(writer: KernelWriter, place: str) -> str:
+    """How many elements apart neighbouring places are stored."""
+    kernel = writer.kernel
+    for nest in (n for n in kernel.nests if n.name in kernel.stores):
+        for k, coordinate in enumerate(nest.coords):
+            weights, _ = affine(coordinate) or ({}, 0)
+            if Idx(place) in weights:
+                before = any(ir.BATCH in indices(c) for c in nest.coords[:k])
+                stride = f"{nest.name}.stride({k - len(nest.coords) if before else k})"
+                weight = weights[Idx(place)]
+                return stride if weight == poly(1) else f"({launch_text(weight)}) * {stride}"
+    return "1"
 
 
 def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:

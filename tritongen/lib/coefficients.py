@@ -35,10 +35,10 @@ class Coefficients:
     copy: float = 3.3  # factors of products that are copied in front
     transpose: float = 2.9  # those whose order is another then
     split: float = 2.24  # those whose parts in TF32 are written
-    pack: float = 1.84  # operands of convolutions that are copied in front
+    pack: float = 3.16  # operands of convolutions that are copied in front
     join: float = 2.63  # parts of sums that are added up behind
     copy_us: float = 4.73  # beside its bytes, of a kernel that copies, turns or splits
-    pack_us: float = 6.58  # of one that packs
+    pack_us: float = 5.95  # of one that packs
     join_us: float = 2.59  # of one that adds up
     source: str = "measured"
 
@@ -47,7 +47,7 @@ class Coefficients:
 def measured() -> dict[str, Coefficients]:
     """By the name of a GPU.
 
-    An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 740 times of 120 drawn and 20 listed
+    An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,160 times of 202 drawn and seven listed
     convolutions (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
     """
     products = {
@@ -65,16 +65,16 @@ def measured() -> dict[str, Coefficients]:
         ("subtiles", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
     }
     convolutions = {
-        ("gathered", 2): (5.6, 0.54, 0.881, 1.37, 56.3, 0.014, 2.19, 1.44),
-        ("gathered", 4): (5.17, 0.678, 1.61, 1.13, 47.5, 0.0214, 1.97, 1.44),
-        ("pad4", 2): (7.11, 1.42, 0.788, 5.43, 53, 0.028, 0.941, 1),
-        ("pad4", 4): (6.76, 1.92, 0.971, 2.66, 43.5, 0.058, 1.42, 1),
-        ("packed", 2): (4.43, 1.36, 1.09, 9.13, 47.1, 0.096, 2.52, 1.44),
-        ("packed", 4): (4.27, 1.1, 0.444, 1.96, 62.6, 0.0825, 2.33, 1.44),
-        ("patches", 2): (2.78, 1.82, 0.858, 14.1, 45.1, 0.156, 1.19, 1),
-        ("patches", 4): (8.93, 1.39, 0.777, 7.12, 43, 0.123, 1.3, 1),
-        ("taps", 2): (9.79, 2.18, 0.552, 6.54, 60.2, 0.0527, 1.85, 1),
-        ("taps", 4): (6.36, 2.86, 0.875, 4.12, 47.3, 0.051, 1.48, 1),
+        ("gathered", 2): (5.68, 0.238, 1.16, 0.794, 14.1, 0.0145, 1.3, 1.39),
+        ("gathered", 4): (6.49, 0.176, 1.28, 0.433, 8.65, 0.0247, 0.966, 1.43),
+        ("packed", 2): (4.97, 0.755, 1.24, 12.2, 41.7, 0.066, 1.82, 1.45),
+        ("packed", 4): (3.55, 0.475, 0.531, 3.87, 42.4, 0.0506, 2.59, 1.14),
+        ("pad4", 2): (5.48, 0.416, 0.678, 5.25, 46, 0.0481, 1.51, 1.06),
+        ("pad4", 4): (3.54, 0.618, 0.889, 3.1, 54.7, 0.0659, 1.97, 1.12),
+        ("patches", 2): (3.43, 0.985, 0.784, 10.6, 47.9, 0.122, 0.809, 1.14),
+        ("patches", 4): (4.34, 1.2, 0.701, 8.3, 41.7, 0.0901, 1.04, 1.12),
+        ("taps", 2): (5.36, 0.952, 0.609, 6.48, 32.5, 0.0948, 1.44, 1.24),
+        ("taps", 4): (3.15, 1.08, 0.805, 3.84, 59.2, 0.0679, 1.49, 1.1),
     }
     return {"NVIDIA H200": Coefficients(products, convolutions)}
 

@@ -10,6 +10,7 @@ A descriptor wants rows that are contiguous and begin at multiples of 16 bytes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -129,10 +130,12 @@ def every(x: torch.Tensor, *steps: int) -> torch.Tensor:
 
 
 @cache
-def patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
-    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+def patch(places: int, *extents: int, steps: int = 1, apart: int = 1) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents and take least; long ones last.
 
-    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    A patch takes `steps` of the loop and its store, which costs more where less of a row lies side by side: neighbours
+    along the last dim are stored `apart` elements apart. f32 as TF32, 18 steps, 2, 4, 8, 16 and 32 places of a row 95,
+    130, 194, 227 and 239 TFLOP/s; of rows of 13 places single ones, of which none is in vain, 2,236 us, by taps 726.
     """
     if len(extents) == 1:
         return (places,)
@@ -140,8 +143,24 @@ def patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
     found = []
     for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
         if places % side == 0:
-            sides = (*patch(places // side, *outer, most=1.0), side)
-            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides, strict=True))
-            found.append((count, sides))
-    fewest, _ = min(found)
-    return [sides for count, sides in found if count <= most * fewest][0]
+            sides = (*_fewest(places // side, *outer), side)
+            stored = 96 / side if apart <= 2 else 0
+            found.append((_count(sides, extents) * (steps + 8 + stored), -side, sides))
+    return min(found)[-1]
+
+
+@cache
+def _fewest(places: int, *extents: int) -> tuple[int, ...]:
+    """The sides of the fewest patches."""
+    if len(extents) == 1:
+        return (places,)
+    found = []
+    for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
+        if places % side == 0:
+            sides = (*_fewest(places // side, *extents[:-1]), side)
+            found.append((_count(sides, extents), sides))
+    return min(found)[-1]
+
+
+def _count(sides: tuple[int, ...], extents: Sequence[int]) -> int:
+    return math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides, strict=True))

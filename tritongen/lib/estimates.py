@@ -152,14 +152,14 @@ def convolution_us(
     `call`: the sizes (batches, M, N) of a product whose rows are places; the phases of a transposed convolution, which are
     among the batches; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a sum
     of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
-    `digits`: the indices that a term is taken apart into; `alone`: whether lanes load one element, where others load 16
-    bytes.
+    `digits`: the indices that a term is taken apart into; `alone`: whether lanes load one element, where others load
+    several.
     """
     sizes, phases, operand_bytes, itemsize, stored_bytes, gpu = call
     own = coefficients(gpu)
     row = own.convolutions[kind, max(2, min(itemsize, 4))]
     start, tile, wait, flops, edge, load, store, slower = row
-    narrow = 3.88  # times what it is where lanes load 16 bytes
+    narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
     batches, M, N = sizes
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     each = cdiv(batches * cdiv(M, rows) * cdiv(N, columns), gpu.sms)

@@ -114,7 +114,8 @@ def variants(name, group, stores, dims, facts):
     ways = [(kernel, facts_, replace(variant, packs=in_lines(group, dims)))]
     if (slid := in_runs(group, facts)) is not None:
         line = line_of(group, dims)
-        ways.insert(0, with_runs(ways[0], name, line, *slid, any(map(is_gathered, group.nests))))
+        known = (any(map(is_gathered, group.nests)), any(map(is_computed, group.nests)))
+        ways.insert(0, with_runs(ways[0], name, line, *slid, *known))
     across = channels(group, stores, facts)
     if across is not None:
         ways.insert(0, unrolled(name, group, stores, facts, "channels", *across))
@@ -213,17 +214,27 @@ def is_gathered(nest: ir.Nest) -> bool:
     if not is_reducer(nest) or nest.fold.is_place:
         return False
     in_turn = nest.fold.op in ("sum", "prod") and nest.fold.dtype in ("compute", *ir.FLOATS)
-    computed = any(not isinstance(e, ir.Read | ir.Cast) for e in ir.walk(nest.fold.body))
-    return computed and not in_turn
+    return is_computed(nest) and not in_turn
 
 
-def with_runs(way, name: str, line: Poly, stride: Poly, apart: Poly, gathered: bool):
+def is_computed(nest: ir.Nest) -> bool:
+    """Whether the terms of a reducer are more than reads."""
+    return is_reducer(nest) and any(
+        not isinstance(e, ir.Read | ir.Cast) for e in ir.walk(nest.fold.body)
+    )
+
+
+def with_runs(
+    way, name: str, line: Poly, stride: Poly, apart: Poly, gathered: bool, computed: bool
+):
     """The same with lines loaded in whole runs.
 
     64 x 64 x 256 x 512 in bf16, 3x3 pools at stride 2: 94 to 99% (loads of their own 71), 2x2 102 (86); in f32
     103 (101), with 4 outputs a lane 86. 112 wide, 2 rows a program: 75, one 69 (52). Depthwise 3x3 in bf16 with 4
     outputs a lane 80, padded 92, with one 50. Odd lines begin anywhere, and are no runs: 3x3 means of 107 x 57 143 us (63
-    as loads of their own), at stride 2 of 233 x 133 2,231 (1,738), of lines of 2,359 32 (18).
+    as loads of their own), at stride 2 of 233 x 133 2,231 (1,738), of lines of 2,359 32 (18). Not so where terms are
+    `computed`, depthwise 2 x 4 of 251 x 50 x 21 x 95 60 us (140), f32 3 x 6 of 55 x 672 x 34 x 81 493 (721); of three
+    terms of 16 bits 306 (155).
     """
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
@@ -233,13 +244,16 @@ def with_runs(way, name: str, line: Poly, stride: Poly, apart: Poly, gathered: b
     warps = ("num_warps", "max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64)))")
     config = tuple((k, v) for k, v in changed.items() if k != "num_warps")
     few = f"(lane_stride == 1 or terms < {GATHERED}) and " if gathered else ""
+    good = "line % 2 == 0 and itemsize <= 2 * lane_stride"
+    if computed:
+        good = "(line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)"
     return (
         kernel,
         numbers,
         replace(
             variant,
             name="runs",
-            when=f"{few}line % 2 == 0 and 1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and itemsize <= 2 * lane_stride and dilation >= 0 and {variant.when}",
+            when=f"{few}{good} and 1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and dilation >= 0 and {variant.when}",
             # A run is a power of two, and the lines of a window are counted from its first term to its last.
             requires=f"{few}1 <= lane_stride <= 8 and pow2(lane_stride) == lane_stride and dilation >= 0 and {variant.requires}",
             why=f"{variant.why}, lines loaded in whole runs",
@@ -332,7 +346,9 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     )
     why = "a window small enough to unroll"
     if orders:
-        when = " and ".join([*(o.fact for o in orders), when])
+        # Lanes of two bytes: depthwise 7 x 4 of 739 channels, bf16, 2,788 us, in lines copied first 327; 3 x 3 of 383 105, 95.
+        wide = f"({cols} * itemsize % 4 == 0 or terms < 8)"
+        when = " and ".join([*(o.fact for o in orders), wide, when])
         why = f"{why}, memory running along the channels"
     launches = (Launch(kernel.name, (grid,)),)
     return kernel, numbers, Variant(kind, when, why, config, launches, requires=requires)
