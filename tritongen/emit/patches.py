@@ -104,11 +104,11 @@ def side_lines(writer: KernelWriter, patch: Patch) -> Iterator[str]:
     """How far a patch reaches, and how many there are."""
     kernel = writer.kernel
     extents = [launch_text(b.hi - b.lo) for b in patch.places]
-    steps = f'lib.cdiv({launch_text(kernel.axes[3].extent)}, config["BLOCK_K"])'
-    if not kernel.lets:  # how many taps a phase of a transposed convolution has is not known here
+    taps = "4"  # about: how many a phase of a transposed convolution has is not known here
+    if not kernel.lets:
         window = kernel.axes[4].extent
-        taps = launch_text(window)
-        steps = f"{taps if len(window.terms) == 1 else f'({taps})'} * {steps}"
+        taps = wrap((launch_text(window), ATOM if len(window.terms) == 1 else 0), ATOM)
+    steps = f'{taps} * lib.cdiv({launch_text(kernel.axes[3].extent)}, config["BLOCK_K"])'
     asked = [*extents, f"steps={steps}", f"apart={apart_text(writer, patch.places[-1].index)}"]
     comma = "," if len(extents) == 1 else ""
     yield f'{", ".join(patch.sides)}{comma} = lib.patch(config["BLOCK_M"], {", ".join(asked)})'

@@ -35,10 +35,10 @@ class Coefficients:
     copy: float = 3.3  # factors of products that are copied in front
     transpose: float = 2.9  # those whose order is another then
     split: float = 2.24  # those whose parts in TF32 are written
-    pack: float = 3.16  # operands of convolutions that are copied in front
+    pack: float = 3.33  # operands of convolutions that are copied in front
     join: float = 2.63  # parts of sums that are added up behind
     copy_us: float = 4.73  # beside its bytes, of a kernel that copies, turns or splits
-    pack_us: float = 5.95  # of one that packs
+    pack_us: float = 5.77  # of one that packs
     join_us: float = 2.59  # of one that adds up
     source: str = "measured"
 
@@ -47,7 +47,7 @@ class Coefficients:
 def measured() -> dict[str, Coefficients]:
     """By the name of a GPU.
 
-    An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,160 times of 202 drawn and seven listed
+    An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,400 times of 246 drawn and seven listed
     convolutions (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
     """
     products = {
@@ -65,16 +65,16 @@ def measured() -> dict[str, Coefficients]:
         ("subtiles", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
     }
     convolutions = {
-        ("gathered", 2): (5.68, 0.238, 1.16, 0.794, 14.1, 0.0145, 1.3, 1.39),
-        ("gathered", 4): (6.49, 0.176, 1.28, 0.433, 8.65, 0.0247, 0.966, 1.43),
-        ("packed", 2): (4.97, 0.755, 1.24, 12.2, 41.7, 0.066, 1.82, 1.45),
-        ("packed", 4): (3.55, 0.475, 0.531, 3.87, 42.4, 0.0506, 2.59, 1.14),
-        ("pad4", 2): (5.48, 0.416, 0.678, 5.25, 46, 0.0481, 1.51, 1.06),
-        ("pad4", 4): (3.54, 0.618, 0.889, 3.1, 54.7, 0.0659, 1.97, 1.12),
-        ("patches", 2): (3.43, 0.985, 0.784, 10.6, 47.9, 0.122, 0.809, 1.14),
-        ("patches", 4): (4.34, 1.2, 0.701, 8.3, 41.7, 0.0901, 1.04, 1.12),
-        ("taps", 2): (5.36, 0.952, 0.609, 6.48, 32.5, 0.0948, 1.44, 1.24),
-        ("taps", 4): (3.15, 1.08, 0.805, 3.84, 59.2, 0.0679, 1.49, 1.1),
+        ("gathered", 2): (5.65, 0.584, 1.15, 0.616, 9.32, 0.0159, 0.297, 1.42),
+        ("gathered", 4): (6.48, 0.196, 1.33, 0.401, 6.68, 0.0246, 0.723, 1.3),
+        ("packed", 2): (4.94, 2.02, 1.23, 11.3, 42.3, 0.0598, 0.368, 1.38),
+        ("packed", 4): (3.25, 2.45, 0.467, 4.74, 41.1, 0.0464, 0.488, 1.09),
+        ("pad4", 2): (4.56, 2, 0.843, 4.48, 45.1, 0.0593, 0.156, 1),
+        ("pad4", 4): (3.14, 2.66, 0.972, 3, 55.4, 0.0658, 0.292, 1.07),
+        ("patches", 2): (3.23, 0.607, 0.904, 12.7, 43.7, 0.0921, 0.904, 1.08),
+        ("patches", 4): (5.17, 1.23, 0.639, 8.99, 40.4, 0.0887, 1.38, 1.12),
+        ("taps", 2): (4.31, 3.85, 0.701, 5.41, 26.2, 0.112, 0.231, 1.16),
+        ("taps", 4): (2.65, 2.74, 0.788, 3.6, 64.3, 0.075, 0.185, 1.1),
     }
     return {"NVIDIA H200": Coefficients(products, convolutions)}
 

@@ -144,7 +144,7 @@ def patch(places: int, *extents: int, steps: int = 1, apart: int = 1) -> tuple[i
     for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
         if places % side == 0:
             sides = (*_fewest(places // side, *outer), side)
-            stored = 96 / side if apart <= 2 else 0
+            stored = 800 / (side * (side + 8)) if apart <= 2 else 0
             found.append((_count(sides, extents) * (steps + 8 + stored), -side, sides))
     return min(found)[-1]
 

@@ -172,7 +172,12 @@ def convolution_us(
     loaded = 1e-6 * (rows + min(columns, max(8, N))) * depth * itemsize / load
     waited = wait / max(1, config["num_stages"] - 1)
     step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
-    tiles = cdiv(each, beside) * (tile + steps * step + 1e-4 * beside * store * rows * columns)
+    stored = 1e-4 * store * rows * columns
+    if (
+        kind != "patches"
+    ):  # which take the phases of one place in turn: others fill a share of a sector at a time
+        stored *= phases
+    tiles = cdiv(each, beside) * (tile + steps * step + beside * stored)
 
     moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / own.memory
     us = start + _slowest(tiles, moved, 0)
