@@ -7,6 +7,7 @@ Output: one `Diagnostic`. `RULES` are tried in order; each knows one slip. Examp
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 from tritongen.errors import Diagnostic, Fix, Source
@@ -18,6 +19,7 @@ from tritongen.syntax.place import Place
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
 COMPARISONS = frozenset("CMP LT GT".split())
 EXPRESSION = frozenset("NAME UPPER NUMBER LPAR REDUCER INF BOOL".split())
+REDUCERS = ("sum", "prod", "max", "min", "mean", "argmax", "argmin", "any", "all")
 CLAUSES = frozenset("GRAD REF DOC PRECISION AUTOCAST TOL TUNE".split())
 WORDS = {
     "NAME": "a name",
@@ -285,6 +287,25 @@ def trailing_comma(place: Place) -> Diagnostic | None:
     return None
 
 
+def unknown_reducer(place: Place) -> Diagnostic | None:
+    """`mx[d](x[n, d])`, where nothing of the spec is called `mx`."""
+    if place.token().type != "LPAR" or place.token(-1).type != "RSQB":
+        return None
+    first = place.opener(-1) - 1
+    name = place.token(first)
+    told = any(
+        a.text == name.text and b.type in ("COLON", "EQUAL")
+        for a, b in zip(place.tokens, place.tokens[1:], strict=False)
+    )
+    near = get_close_matches(name.text.lower(), REDUCERS, 1, 0.7)
+    if name.type != "NAME" or told or not near:
+        return None
+    at = place.span(first)
+    return place.finding(
+        f"there is no reducer `{name.text}`", "did you mean {}?", at=at, fix=Fix(at, near[0])
+    )
+
+
 def juxtaposition(place: Place) -> Diagnostic | None:
     """`2 x[i]`, `(a) (b)`, `f(a b)`."""
     token = place.token()
@@ -336,5 +357,6 @@ RULES = (
     half_a_line,
     reducer_parentheses,
     trailing_comma,
+    unknown_reducer,
     juxtaposition,
 )
