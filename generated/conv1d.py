@@ -871,7 +871,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
             *y.stride(),
             groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
-            stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1,
+            stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -886,7 +886,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             *b.stride(), *y.stride(),
             groups=groups, R=R, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)),
-            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(3) == 1,
+            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(3) == 1 < c_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -898,7 +898,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
             *y.stride(),
             groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
-            stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1,
+            stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2176,7 +2176,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1,
+            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1 < F // groups,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2198,7 +2198,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1,
+            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1 < F // groups,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2358,7 +2358,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
             groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
-            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1,
+            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2372,7 +2372,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *dy_pad4.stride(), *dw.stride(),
             groups=groups, P=P, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), dil=dil, pad=pad,
-            stride=stride, RUN_X_PAD4=x_pad4.stride(2) == 1,
+            stride=stride, RUN_X_PAD4=x_pad4.stride(2) == 1 < n__pad4,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2382,7 +2382,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
             groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
-            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1,
+            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip

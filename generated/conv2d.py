@@ -1006,7 +1006,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             *b.stride(), *y.stride(),
             groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
-            dil=dil, RUN_X=x.stride(1) == 1,
+            dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1021,7 +1021,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             *w_pad4.stride(), *b.stride(), *y.stride(),
             groups=groups, R=R, S=S, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(4) == 1,
+            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(4) == 1 < c_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1034,7 +1034,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             *b.stride(), *y.stride(),
             groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
-            dil=dil, RUN_X=x.stride(1) == 1,
+            dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2517,7 +2517,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
-            stride=stride, RUN_DY=dy.stride(1) == 1,
+            stride=stride, RUN_DY=dy.stride(1) == 1 < F // groups,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2542,7 +2542,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
-            stride=stride, RUN_DY=dy.stride(1) == 1,
+            stride=stride, RUN_DY=dy.stride(1) == 1 < F // groups,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2724,7 +2724,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *dw.stride(),
             groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, RUN_X=x.stride(0) == 1,
+            stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2738,7 +2738,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
             groups=groups, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), dil=dil,
-            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(3) == 1,
+            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(3) == 1 < n__pad4,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2750,7 +2750,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             *dw.stride(),
             groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, RUN_X=x.stride(0) == 1,
+            stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip

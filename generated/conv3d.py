@@ -726,7 +726,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             *w.stride(), b.stride(0), *y.stride(),
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
-            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
@@ -739,7 +739,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *y.stride(),
             K=K, R=R, S=S, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            stride=stride, pad=pad, RUN_X_PAD4=x_pad4.stride(4) == 1,
+            stride=stride, pad=pad, RUN_X_PAD4=x_pad4.stride(4) == 1 < c_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -751,7 +751,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             *w.stride(), b.stride(0), *y.stride(),
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
-            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1921,9 +1921,9 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             D, H, W, *dy.stride(), *w.stride(), *dx.stride(),
             stride=stride, pad=pad, F=F, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            RUN_DY=dy.stride(1) == 1,
+            RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            RUN_W=w.stride(0) == 1 < F, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "pad4":
@@ -1936,9 +1936,9 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             P, Q, D, H, W, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
             stride=stride, pad=pad, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
-            RUN_DY_PAD4=dy_pad4.stride(4) == 1,
+            RUN_DY_PAD4=dy_pad4.stride(4) == 1 < f_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2), w_pad4.stride(3)),
-            RUN_W_PAD4=w_pad4.stride(4) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            RUN_W_PAD4=w_pad4.stride(4) == 1 < f_pad4, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1949,9 +1949,9 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             D, H, W, *dy.stride(), *w.stride(), *dx.stride(),
             stride=stride, pad=pad, F=F, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            RUN_DY=dy.stride(1) == 1,
+            RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            RUN_W=w.stride(0) == 1 < F, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -2076,8 +2076,9 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             *dy.stride(), *dw.stride(),
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, RUN_X=x.stride(0) == 1, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_X=x.stride(0) == 1 < N,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(1, 2, 3, 4, 0), 4)
@@ -2089,7 +2090,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
             O=O, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(4) == 1,
+            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(4) == 1 < n__pad4,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2101,8 +2102,9 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             *dy.stride(), *dw.stride(),
             N=N, O=O, P=P, Q=Q, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, RUN_X=x.stride(0) == 1, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            stride=stride, RUN_X=x.stride(0) == 1 < N,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

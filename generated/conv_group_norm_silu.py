@@ -1126,7 +1126,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
@@ -1140,7 +1140,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *conv2d.stride(),
             R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            RUN_X_PAD4=x_pad4.stride(3) == 1, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
+            RUN_X_PAD4=x_pad4.stride(3) == 1 < c2_pad4, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1151,7 +1151,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2741,7 +2741,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
@@ -2756,7 +2756,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             *conv2d_kept.stride(),
             R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            RUN_X_PAD4=x_pad4.stride(3) == 1, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
+            RUN_X_PAD4=x_pad4.stride(3) == 1 < c2_pad4, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2767,7 +2767,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -6011,7 +6011,7 @@ def launch_conv_group_norm_silu_backward_dw(
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(0) == 1, COMPUTE=COMPUTE,
+            pad=pad, RUN_X=x.stride(0) == 1 < N, COMPUTE=COMPUTE,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -6036,7 +6036,7 @@ def launch_conv_group_norm_silu_backward_dw(
             *x_pad4.stride(), *dconv2d_pad4.stride(), *dw.stride(),
             P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            RUN_X_PAD4=x_pad4.stride(3) == 1, COMPUTE=COMPUTE,
+            RUN_X_PAD4=x_pad4.stride(3) == 1 < n__pad4, COMPUTE=COMPUTE,
             VEC_DCONV2D_PAD4=math.gcd(16, dconv2d_pad4.stride(0)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -6047,7 +6047,7 @@ def launch_conv_group_norm_silu_backward_dw(
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(0) == 1, COMPUTE=COMPUTE,
+            pad=pad, RUN_X=x.stride(0) == 1 < N, COMPUTE=COMPUTE,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip

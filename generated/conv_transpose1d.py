@@ -1060,7 +1060,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
-            pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1,
+            pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1073,15 +1073,16 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             dy_pad4, w_pad4, dx, L * N, C, L, P, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
             R=R, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), stride=stride, pad=pad,
-            dil=dil, RUN_DY_PAD4=dy_pad4.stride(2) == 1, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            dil=dil, RUN_DY_PAD4=dy_pad4.stride(2) == 1 < f_pad4,
+            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
-            pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1,
+            pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip

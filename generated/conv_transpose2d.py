@@ -513,8 +513,8 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), RUN_X=x.stride(1) == 1,
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), RUN_W=w.stride(0) == 1,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), RUN_X=x.stride(1) == 1 < C,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), RUN_W=w.stride(0) == 1 < C,
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
@@ -526,9 +526,9 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             q_steps, p_steps, H, W, P, Q, *x_pad4.stride(), *w_pad4.stride(), *y.stride(),
             stride=stride, pad=pad, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)),
-            RUN_X_PAD4=x_pad4.stride(3) == 1,
+            RUN_X_PAD4=x_pad4.stride(3) == 1 < c_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2)),
-            RUN_W_PAD4=w_pad4.stride(3) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            RUN_W_PAD4=w_pad4.stride(3) == 1 < c_pad4, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -537,8 +537,8 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), RUN_X=x.stride(1) == 1,
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), RUN_W=w.stride(0) == 1,
+            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), RUN_X=x.stride(1) == 1 < C,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), RUN_W=w.stride(0) == 1 < C,
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1309,8 +1309,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
-            RUN_DY=dy.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_DY=dy.stride(1) == 1 < F, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         dy_pad4 = lib.padded(dy.permute(0, 2, 3, 1), 4)
@@ -1322,7 +1322,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *w_pad4.stride(), *dx.stride(),
             R=R, S=S, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2)),
-            stride=stride, pad=pad, RUN_DY_PAD4=dy_pad4.stride(3) == 1,
+            stride=stride, pad=pad, RUN_DY_PAD4=dy_pad4.stride(3) == 1 < f_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1333,8 +1333,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
-            RUN_DY=dy.stride(1) == 1, VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            RUN_DY=dy.stride(1) == 1 < F, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

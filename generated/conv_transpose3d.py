@@ -635,9 +635,9 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            RUN_X=x.stride(1) == 1,
+            RUN_X=x.stride(1) == 1 < C,
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            RUN_W=w.stride(0) == 1 < C, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "pad4":
@@ -650,9 +650,9 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             W, O, P, Q, *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, c_pad4=c_pad4, INDEX=INDEX,
             VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            RUN_X_PAD4=x_pad4.stride(4) == 1,
+            RUN_X_PAD4=x_pad4.stride(4) == 1 < c_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2), w_pad4.stride(3)),
-            RUN_W_PAD4=w_pad4.stride(4) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            RUN_W_PAD4=w_pad4.stride(4) == 1 < c_pad4, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -663,9 +663,9 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             stride=stride, pad=pad, C=C, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            RUN_X=x.stride(1) == 1,
+            RUN_X=x.stride(1) == 1 < C,
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            RUN_W=w.stride(0) == 1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            RUN_W=w.stride(0) == 1 < C, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -1652,7 +1652,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *w.stride(), *dx.stride(),
             F=F, K=K, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1,
+            stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1666,7 +1666,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
             K=K, R=R, S=S, f_pad4=f_pad4, INDEX=INDEX,
             VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
-            stride=stride, pad=pad, RUN_DY_PAD4=dy_pad4.stride(4) == 1,
+            stride=stride, pad=pad, RUN_DY_PAD4=dy_pad4.stride(4) == 1 < f_pad4,
             VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1678,7 +1678,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             *w.stride(), *dx.stride(),
             F=F, K=K, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1,
+            stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from tritongen import lib, pipeline, trace
 from tritongen.choice import microseconds, of_gpu
+from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
 
@@ -78,6 +79,34 @@ def test_eight_channels_are_loaded_16_bytes_at_a_time():
     code = trace.ptx(launch, "sm_90")
     sizes = set(re.findall(r"cp\.async\.c[ag]\.shared\.global [^;]*?, (0x\w+),", code))
     assert sizes == {"0x10"}
+
+
+ROWS = """op f<T: float>(x: T[N, B, L], w: T[F, C, R]) -> y: T[N, F, P] with P = L - R + 1, B == %s {
+  y[n, f, p] = sum[c, r](x[n, %s, p + r] * w[f, c, r])
+}"""
+
+
+@pytest.mark.parametrize(
+    "size, channel, channels, run",
+    [("C", "c", 449, True), ("C", "c", 1, False), ("2 * C", "c + c", 32, None)],
+)
+def test_lanes_lie_along_channels_that_lie_side_by_side(size, channel, channels, run):
+    """And load no more than does: of one channel whose taps are 16 apart Triton 3.6 would have loaded eight at once."""
+    built = pipeline.build(ROWS % (size, channel))
+    module, (plan,) = load_text("f", built.raw), built.plans["f"]
+    way = next(w for w in ways(plan) if "terms" in w.name)
+    x = meta(4, 64, 16 * -(-2 * channels // 16), dtype=torch.float16)[
+        ..., : (2 if run is None else 1) * channels
+    ]
+    call = dict(x=x.mT, w=meta(64, channels, 16, dtype=torch.float16))
+    with forced(module, plan, way, small=False):
+        launch = trace.trace(module, "f", call).launches[-1]
+    assert launch.config.get("RUN_X") is run
+    code = trace.compile_launch(launch, "sm_90").asm
+    slides = re.search(r"%x\w* = tt\.load [^\n]*#(blocked\d*)>", code["ttgir"])[1]
+    order = re.search(rf"#{slides} = .*order = (\[[01], [01]\])", code["ttgir"])[1]
+    assert order == "[1, 0]" or not run
+    assert set(re.findall(r"ld\.global\S*", code["ptx"])) == {"ld.global.b16"}
 
 
 def test_packed_operands_are_those_whose_channels_lie_apart():

@@ -15,9 +15,9 @@ Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
 from __future__ import annotations
 
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.text import wrap
+from tritongen.emit.text import launch_text, wrap
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, affine, indices, is_fractional, moved_by, poly, symbols
+from tritongen.ir.algebra import Idx, Poly, affine, indices, is_fractional, moved_by, poly, symbols
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import binders_of, coordinates, reads
 
@@ -47,6 +47,9 @@ class SlidingWriter(KernelWriter):
         slid = set().union(*(used for used in mixed if used & kept))
         return tuple(b for b in binders if b.index in slid)
 
+    def slid(self) -> set[str]:
+        return {b.index for b in self.window()}
+
     def counted(self, p: Poly) -> str:
         known = symbols(p) <= self.known and not indices(p)
         return wrap(self.size(p), ATOM) if known else super().counted(p)
@@ -70,18 +73,22 @@ class SlidingWriter(KernelWriter):
             self.hoisted[key] = self.names.free(f"{tensor}_rows")
             self.prologue.append(f"{self.hoisted[key]} = {rows}")
         offset = self.assign(self.fresh(f"{tensor}_terms"), " + ".join(terms))
-        self.lay_lanes(tensor, offset)
+        self.lay_lanes(tensor, coords, offset)
         return f"{self.hoisted[key]} + {offset}", [], []
 
-    def lay_lanes(self, tensor: str, offset: str) -> None:
+    def lay_lanes(self, tensor: str, coords: tuple[Poly, ...], offset: str) -> None:
         """Along channels that lie side by side: of 449 Triton sees no run, and lays lanes across, at a line each.
 
-        What a lane loads is no wider for it: that follows from what offsets are multiples of.
+        What a lane loads is no wider for it: that follows from what offsets are multiples of, of no more than divides the
+        number of channels. But for one channel: then of whatever taps are apart.
         """
-        channels = self.channels(tensor)
-        if channels is None:
+        dim, fastest = self.channels(tensor), self.kernel.axes[3].digits[-1]
+        if dim is None or fastest.index in self.slid():
             return
-        asked = f"{tensor}.stride({channels}) == 1"
+        weights, _ = affine(coords[dim]) or ({}, 0)
+        if weights.get(Idx(fastest.index)) != poly(1):
+            return
+        asked = f"{tensor}.stride({dim}) == 1 < {launch_text(fastest.hi - fastest.lo)}"
         run = self.parameter(self.args.constants, f"RUN_{tensor.upper()}", asked)
         self.lines.append(f"if {run}:  # lanes along the channels")
         self.lines.append(f"    {offset} = tl.max_contiguous({offset}, [1, 16])")
@@ -122,7 +129,7 @@ class SlidingWriter(KernelWriter):
 
     def channels(self, tensor: str) -> int | None:
         """The dim of an operand that channels alone walk, where the terms of a tile mix taps and channels."""
-        channels = {d.index for d in self.kernel.axes[3].digits} - {b.index for b in self.window()}
+        channels = {d.index for d in self.kernel.axes[3].digits} - self.slid()
         if len(self.kernel.axes) > 4 or len(channels) != 1:
             return None
         inner = [k for k, used in enumerate(self.held(tensor)) if used & channels]
