@@ -233,7 +233,7 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
         found = [
             variant(
                 "wide",
-                halves,
+                f"{halves} and N % 8 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
                 "by pointers, one tap and its packed channels a step, 256 columns",
                 tile("128", "256", deep, "8", "3"),
                 tapped,
