@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tritongen.errors import Diagnostic, Fix, Source
-from tritongen.syntax import foreign
+from tritongen.syntax import _tables, foreign
 from tritongen.syntax.lexer import END, Token
 from tritongen.syntax.names import PYTHON, check_name, kind_of, suggest
 from tritongen.syntax.place import Place
@@ -19,7 +19,9 @@ from tritongen.syntax.place import Place
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
 COMPARISONS = frozenset("CMP LT GT".split())
 EXPRESSION = frozenset("NAME UPPER NUMBER LPAR REDUCER INF BOOL".split())
-REDUCERS = ("sum", "prod", "max", "min", "mean", "argmax", "argmin", "any", "all")
+REDUCERS = (
+    dict(_tables.TERMINALS)["REDUCER"].partition(")")[0][1:].split("|")
+)  # as the grammar has them
 CLAUSES = frozenset("GRAD REF DOC PRECISION AUTOCAST TOL TUNE".split())
 WORDS = {
     "NAME": "a name",
@@ -293,17 +295,26 @@ def unknown_reducer(place: Place) -> Diagnostic | None:
         return None
     first = place.opener(-1) - 1
     name = place.token(first)
-    told = any(
-        a.text == name.text and b.type in ("COLON", "EQUAL")
-        for a, b in zip(place.tokens, place.tokens[1:], strict=False)
-    )
+    if any(
+        t.text == name.text and _is_defined(place.tokens, k) for k, t in enumerate(place.tokens)
+    ):
+        return None
     near = get_close_matches(name.text.lower(), REDUCERS, 1, 0.7)
-    if name.type != "NAME" or told or not near:
+    if name.type != "NAME" or not near:
         return None
     at = place.span(first)
     return place.finding(
         f"there is no reducer `{name.text}`", "did you mean {}?", at=at, fix=Fix(at, near[0])
     )
+
+
+def _is_defined(tokens: list[Token], at: int) -> bool:
+    """Whether an operand or a line begins there: `x: ...`, `x = ...`, `x[n] = ...`."""
+    depth, end = 0, at + 1
+    while end < len(tokens) and (tokens[end].type == "LSQB" or depth):
+        depth += (tokens[end].type == "LSQB") - (tokens[end].type == "RSQB")
+        end += 1
+    return end < len(tokens) and tokens[end].type in ("COLON", "EQUAL")
 
 
 def juxtaposition(place: Place) -> Diagnostic | None:
