@@ -164,10 +164,10 @@ def _proportional(p: Poly, q: Poly) -> bool:
 
 def _samples(p: Poly, facts: Facts) -> list[Number]:
     """p at a few points that the facts allow: one that refutes a claim saves the search for a proof."""
-    relevant = [q for q in facts.known if not any(isinstance(a, Fetch) for a in walk(q))]
     ends = [end for pair in facts.ranges.values() for end in pair]
-    if any(isinstance(a, Fetch) for a in walk(p)):
-        return []
+    if any(map(_read, (p, *ends))):
+        return []  # what an operand holds is not known here
+    relevant = [q for q in facts.known if not _read(q)]
     names = sorted(set().union(*(symbols(q) for q in (p, *relevant, *ends))))
     random, found = Random(0), []
     for _ in range(10 * POINTS):
@@ -188,6 +188,11 @@ def _samples(p: Poly, facts: Facts) -> list[Number]:
     return found
 
 
+def _read(p: Poly) -> bool:
+    """Whether p holds what an operand holds."""
+    return any(isinstance(atom, Fetch) for atom in walk(p))
+
+
 def nonnegative(p: Poly, facts: Facts, effort: int = EFFORT) -> bool:
     """Whether p >= 0 is found to hold at every point of `facts.ranges`; p is whole-numbered."""
     if plainly_nonnegative(p, facts):
@@ -197,7 +202,7 @@ def nonnegative(p: Poly, facts: Facts, effort: int = EFFORT) -> bool:
             # It equals one of its arguments: all must do, or one that it lets p fall to.
             enough = any if _falls(p, atom, facts) else all
             return enough(nonnegative(_replaced(p, atom, arg), facts, effort) for arg in atom.args)
-    if is_fractional(p) or any(isinstance(a, Fetch) for a in walk(p)):
+    if is_fractional(p) or _read(p):
         return False
     return _search(p, facts, effort)
 
