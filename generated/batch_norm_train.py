@@ -342,7 +342,7 @@ def batch_norm_train_finish(
 
 def choose_batch_norm_train(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
@@ -389,7 +389,7 @@ def choose_batch_norm_train(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         return "rows", dict(
             BLOCK=(BLOCK := max(4, lib.pow2(cols))),
             ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
@@ -411,7 +411,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train(
         rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
-        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, gpu=lib.gpu(x.device),
+        strided=0 < x.stride(1) < x.stride(2), aligned=aligned,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, bias.dtype), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
@@ -1126,7 +1127,7 @@ def batch_norm_train_backward_deps_finish(
 
 def choose_batch_norm_train_backward_var_sum(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -1158,7 +1159,7 @@ def choose_batch_norm_train_backward_var_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -1189,7 +1190,8 @@ def launch_batch_norm_train_backward_var_sum(
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train_backward_var_sum(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
-        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, gpu=lib.gpu(x.device),
+        strided=0 < x.stride(1) < x.stride(2), aligned=aligned,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -1261,7 +1263,7 @@ def launch_batch_norm_train_backward_var_sum(
 
 
 def choose_batch_norm_train_backward_deps(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1283,7 +1285,7 @@ def choose_batch_norm_train_backward_deps(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -1313,7 +1315,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     rows = 1
     variant, config = choose_batch_norm_train_backward_deps(
         rows=rows, cols=C, strided=False, aligned=C * var_sum.element_size() % 8 == 0,
-        gpu=lib.gpu(var_sum.device),
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32

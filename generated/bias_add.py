@@ -255,7 +255,7 @@ def bias_add_backward_finish(
 
 def choose_bias_add_backward(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -277,7 +277,7 @@ def choose_bias_add_backward(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -305,7 +305,8 @@ def launch_bias_add_backward(dy, db) -> None:
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_bias_add_backward(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
-        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
+        in_f64=dy.dtype == torch.float64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32

@@ -97,7 +97,7 @@ def column_sum_finish(
 
 
 def choose_column_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -119,7 +119,7 @@ def choose_column_sum(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -148,7 +148,8 @@ def launch_column_sum(x, y) -> None:
     N, D = x.shape
     variant, config = choose_column_sum(
         rows=D, cols=N, strided=0 < x.stride(1) < x.stride(0),
-        aligned=math.gcd(N, x.stride(1)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(N, x.stride(1)) * x.element_size() % 8 == 0,
+        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32

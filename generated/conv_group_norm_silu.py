@@ -1158,7 +1158,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
 
 def choose_conv_group_norm_silu_y(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, gpu: lib.Gpu,
+    aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
@@ -1193,7 +1193,7 @@ def choose_conv_group_norm_silu_y(
             num_warps=4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not strided:
+    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -1213,7 +1213,7 @@ def choose_conv_group_norm_silu_y(
             ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided and cols <= 4096:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -1259,10 +1259,12 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
+    in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
     variant, config = choose_conv_group_norm_silu_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
-        aligned=Cg * P * Q * y.element_size() % 8 == 0, gpu=lib.gpu(conv2d.device),
+        aligned=Cg * P * Q * y.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -2774,7 +2776,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
 
 def choose_conv_group_norm_silu_forward_y(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, gpu: lib.Gpu,
+    aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
@@ -2809,7 +2811,7 @@ def choose_conv_group_norm_silu_forward_y(
             num_warps=4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not strided:
+    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -2829,7 +2831,7 @@ def choose_conv_group_norm_silu_forward_y(
             ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided and cols <= 4096:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -2877,10 +2879,12 @@ def launch_conv_group_norm_silu_forward_y(
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
+    in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
     variant, config = choose_conv_group_norm_silu_forward_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
-        aligned=Cg * P * Q * y.element_size() % 8 == 0, gpu=lib.gpu(conv2d.device),
+        aligned=Cg * P * Q * y.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -5132,7 +5136,7 @@ def conv_group_norm_silu_backward_dw_tiles(
 
 def choose_conv_group_norm_silu_backward_mu_sum(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -5154,7 +5158,7 @@ def choose_conv_group_norm_silu_backward_mu_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -5192,10 +5196,18 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
     aligned = math.gcd(Cg * P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
+    in_f64 = torch.float64 in (
+        x.dtype,
+        w.dtype,
+        gain.dtype,
+        bias.dtype,
+        conv2d_kept.dtype,
+        dy.dtype,
+    )
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         strided=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1), aligned=aligned,
-        gpu=lib.gpu(conv2d_kept.device),
+        in_f64=in_f64, gpu=lib.gpu(conv2d_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -5259,7 +5271,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
 
 
 def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -5281,7 +5293,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -5322,9 +5334,17 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     aligned = math.gcd(P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
+    in_f64 = torch.float64 in (
+        x.dtype,
+        w.dtype,
+        gain.dtype,
+        bias.dtype,
+        conv2d_kept.dtype,
+        dy.dtype,
+    )
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows=rows, cols=P * Q, strided=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1),
-        aligned=aligned, gpu=lib.gpu(var_sum.device),
+        aligned=aligned, in_f64=in_f64, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -5382,7 +5402,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 
 
 def choose_conv_group_norm_silu_backward_dvar_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -5404,7 +5424,7 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -5446,8 +5466,17 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         math.gcd(Cg, dgroup_norm_rsqrt_sum.stride(0)) * dgroup_norm_rsqrt_sum.element_size() % 8
         == 0
     )
+    in_f64 = torch.float64 in (
+        x.dtype,
+        w.dtype,
+        gain.dtype,
+        bias.dtype,
+        conv2d_kept.dtype,
+        dy.dtype,
+    )
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
-        rows=rows, cols=Cg, strided=strided, aligned=aligned, gpu=lib.gpu(var_sum.device),
+        rows=rows, cols=Cg, strided=strided, aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -5499,7 +5528,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
 
 def choose_conv_group_norm_silu_backward_dconv2d(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, gpu: lib.Gpu,
+    aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -5530,7 +5559,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
             num_warps=8 if strided else 4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not strided:
+    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -5569,7 +5598,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -5621,11 +5650,20 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
+    in_f64 = torch.float64 in (
+        x.dtype,
+        w.dtype,
+        gain.dtype,
+        bias.dtype,
+        conv2d_kept.dtype,
+        dy.dtype,
+    )
     variant, config = choose_conv_group_norm_silu_backward_dconv2d(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         channels_last=dconv2d.stride(1) < dconv2d.stride(-1),
         strided=dconv2d.stride(1) < dconv2d.stride(-1),
-        aligned=N * P * Q * dconv2d.element_size() % 8 == 0, gpu=lib.gpu(bias.device),
+        aligned=N * P * Q * dconv2d.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(bias.device),
     )  # fmt: skip
     compute = (
         torch.float64

@@ -1191,7 +1191,7 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
 
 def choose_conv_transpose1d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1213,7 +1213,7 @@ def choose_conv_transpose1d_backward_db(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -1242,7 +1242,8 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv_transpose1d_backward_db(
         rows=F, cols=N * P, col_run=P, col_runs=N, strided=0 < dy.stride(1) < dy.stride(2),
-        aligned=aligned, gpu=lib.gpu(dy.device),
+        aligned=aligned, in_f64=torch.float64 in (x.dtype, w.dtype, dy.dtype),
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32

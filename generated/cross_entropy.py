@@ -151,7 +151,7 @@ def cross_entropy_finish(
 
 
 def choose_cross_entropy(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -173,7 +173,7 @@ def choose_cross_entropy(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -194,7 +194,8 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     N, V = x.shape
     variant, config = choose_cross_entropy(
         rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
+        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -538,7 +539,8 @@ def cross_entropy_backward_finish(
 
 
 def choose_cross_entropy_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -574,7 +576,7 @@ def choose_cross_entropy_backward(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -602,7 +604,8 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
     variant, config = choose_cross_entropy_backward(
         rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
-        itemsize=dx.element_size(), gpu=lib.gpu(x.device),
+        in_f64=torch.float64 in (x.dtype, dloss.dtype), itemsize=dx.element_size(),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32

@@ -470,7 +470,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
 
 
 def choose_cumprod_backward_dx(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -492,7 +492,7 @@ def choose_cumprod_backward_dx(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -526,7 +526,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     variant, config = choose_cumprod_backward_dx(
         rows=rows, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        gpu=lib.gpu(dx_prod.device),
+        in_f64=torch.float64 in (x.dtype, dy.dtype), gpu=lib.gpu(dx_prod.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32

@@ -92,7 +92,7 @@ def full_sum_finish(y_sum_part_ptr, y_ptr, MERGE: tl.constexpr, PARTS: tl.conste
 
 
 def choose_full_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -114,7 +114,7 @@ def choose_full_sum(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -145,7 +145,7 @@ def launch_full_sum(x, y) -> None:
     rows = 1
     variant, config = choose_full_sum(
         rows=rows, cols=batch, strided=False, aligned=batch * x.element_size() % 8 == 0,
-        gpu=lib.gpu(x.device),
+        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -459,7 +459,7 @@ def group_norm_channels_loop(
 
 def choose_group_norm(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, gpu: lib.Gpu,
+    aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
@@ -494,7 +494,7 @@ def choose_group_norm(
             num_warps=4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not strided:
+    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -514,7 +514,7 @@ def choose_group_norm(
             ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided and cols <= 4096:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -562,7 +562,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     variant, config = choose_group_norm(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
-        aligned=batch * Cg * y.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=batch * Cg * y.element_size() % 8 == 0,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, bias.dtype), gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
@@ -1932,7 +1933,7 @@ def group_norm_backward_deps_finish(
 
 def choose_group_norm_backward_mu_sum(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1954,7 +1955,7 @@ def choose_group_norm_backward_mu_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -1990,7 +1991,8 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     aligned = math.gcd(batch * Cg, x.stride(0)) * x.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_mu_sum(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
-        strided=0 < x.stride(0) < x.stride(1), aligned=aligned, gpu=lib.gpu(x.device),
+        strided=0 < x.stride(0) < x.stride(1), aligned=aligned,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -2045,7 +2047,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
 
 
 def choose_group_norm_backward_dy_rsqrt_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -2067,7 +2069,7 @@ def choose_group_norm_backward_dy_rsqrt_sum(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -2104,7 +2106,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_dy_rsqrt_sum(
         rows=rows, cols=batch, strided=0 < dy.stride(0) < dy.stride(1), aligned=aligned,
-        gpu=lib.gpu(dy.device),
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -2143,7 +2145,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
 
 
 def choose_group_norm_backward_dvar_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -2165,7 +2167,7 @@ def choose_group_norm_backward_dvar_sum(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -2204,7 +2206,8 @@ def launch_group_norm_backward_dvar_sum(
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_dvar_sum(
         rows=rows, cols=Cg, strided=0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1),
-        aligned=aligned, gpu=lib.gpu(var_sum.device),
+        aligned=aligned, in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype),
+        gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -2252,7 +2255,7 @@ def launch_group_norm_backward_dvar_sum(
 
 def choose_group_norm_backward_dx(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, gpu: lib.Gpu,
+    aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -2283,7 +2286,7 @@ def choose_group_norm_backward_dx(
             num_warps=8 if strided else 4,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not strided:
+    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -2322,7 +2325,7 @@ def choose_group_norm_backward_dx(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -2360,7 +2363,8 @@ def launch_group_norm_backward_dx(
     variant, config = choose_group_norm_backward_dx(
         rows=rows, cols=batch * N, col_run=batch, col_runs=N,
         channels_last=dx.stride(1) < dx.stride(-1), strided=dx.stride(1) < dx.stride(-1),
-        aligned=batch * N * dx.element_size() % 8 == 0, gpu=lib.gpu(dmu_sum.device),
+        aligned=batch * N * dx.element_size() % 8 == 0,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(dmu_sum.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -2471,7 +2475,7 @@ def launch_group_norm_backward_dx(
 
 def choose_group_norm_backward_deps(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -2493,7 +2497,7 @@ def choose_group_norm_backward_deps(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -2526,7 +2530,8 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     rows = 1
     variant, config = choose_group_norm_backward_deps(
         rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, strided=False,
-        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0, gpu=lib.gpu(var_sum.device),
+        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32

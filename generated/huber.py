@@ -129,7 +129,7 @@ def huber_finish(
 
 
 def choose_huber(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -151,7 +151,7 @@ def choose_huber(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -183,7 +183,7 @@ def launch_huber(x, t, loss, delta) -> None:
     rows = 1
     variant, config = choose_huber(
         rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
-        gpu=lib.gpu(t.device),
+        in_f64=torch.float64 in (x.dtype, t.dtype), gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
@@ -616,7 +616,7 @@ def choose_huber_backward(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= 16384
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):

@@ -410,8 +410,8 @@ def instance_norm_channels_loop(
 
 
 def choose_instance_norm(
-    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, itemsize: int,
-    gpu: lib.Gpu,
+    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
+    itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -448,7 +448,7 @@ def choose_instance_norm(
     # a row fits in registers
     if (
         not channels_last
-        and 0 < cols <= 32768
+        and 0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -484,7 +484,7 @@ def choose_instance_norm(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -513,7 +513,8 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     variant, config = choose_instance_norm(
         rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
         strided=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
-        itemsize=y.element_size(), gpu=lib.gpu(x.device),
+        in_f64=torch.float64 in (x.dtype, gain.dtype, bias.dtype), itemsize=y.element_size(),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
@@ -1625,7 +1626,8 @@ def instance_norm_backward_deps_finish(
 
 
 def choose_instance_norm_backward_mu_sum(
-    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1648,7 +1650,7 @@ def choose_instance_norm_backward_mu_sum(
     # a row fits in registers
     if (
         not channels_last
-        and 0 < cols <= 32768
+        and 0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -1691,7 +1693,7 @@ def choose_instance_norm_backward_mu_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -1722,7 +1724,7 @@ def launch_instance_norm_backward_mu_sum(
     variant, config = choose_instance_norm_backward_mu_sum(
         rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
         strided=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
-        gpu=lib.gpu(x.device),
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1861,7 +1863,7 @@ def launch_instance_norm_backward_mu_sum(
 
 def choose_instance_norm_backward_dgain(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1883,7 +1885,7 @@ def choose_instance_norm_backward_dgain(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
@@ -1913,7 +1915,8 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     aligned = math.gcd(batch * N, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_instance_norm_backward_dgain(
         rows=C, cols=batch * N, col_run=batch, col_runs=N,
-        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1960,7 +1963,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
 
 def choose_instance_norm_backward_deps(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    gpu: lib.Gpu,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1982,7 +1985,7 @@ def choose_instance_norm_backward_deps(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not strided:
+    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -2013,7 +2016,8 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     rows = 1
     variant, config = choose_instance_norm_backward_deps(
         rows=rows, cols=C * N, col_run=C, col_runs=N, strided=False,
-        aligned=C * N * var_sum.element_size() % 8 == 0, gpu=lib.gpu(var_sum.device),
+        aligned=C * N * var_sum.element_size() % 8 == 0,
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32

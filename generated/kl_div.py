@@ -103,7 +103,7 @@ def kl_div_finish(
 
 
 def choose_kl_div(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -125,7 +125,7 @@ def choose_kl_div(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -153,7 +153,8 @@ def launch_kl_div(x, t, loss) -> None:
     N, D = x.shape
     variant, config = choose_kl_div(
         rows=N, cols=D, strided=0 < t.stride(0) < t.stride(1),
-        aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0, gpu=lib.gpu(t.device),
+        aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0,
+        in_f64=torch.float64 in (x.dtype, t.dtype), gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32

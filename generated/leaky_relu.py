@@ -379,7 +379,7 @@ def leaky_relu_backward_finish(
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -409,7 +409,7 @@ def choose_leaky_relu_backward(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -448,7 +448,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     rows = 1
     variant, config = choose_leaky_relu_backward(
         rows=rows, cols=batch, strided=False, aligned=batch * dy.element_size() % 8 == 0,
-        gpu=lib.gpu(dy.device),
+        in_f64=torch.float64 in (x.dtype, dy.dtype), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32

@@ -1708,7 +1708,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
 
 
 def choose_linear_backward_db(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1730,7 +1730,7 @@ def choose_linear_backward_db(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -1762,7 +1762,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_linear_backward_db(
         rows=N, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
-        gpu=lib.gpu(dy.device),
+        in_f64=torch.float64 in (x.dtype, w.dtype, dy.dtype), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32

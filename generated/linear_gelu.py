@@ -1789,7 +1789,7 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
 
 
 def choose_linear_gelu_backward_db(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1811,7 +1811,7 @@ def choose_linear_gelu_backward_db(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -1838,9 +1838,10 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
+    in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
     variant, config = choose_linear_gelu_backward_db(
         rows=N, cols=M, strided=0 < dy.stride(1) < dy.stride(0),
-        aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0,
+        aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]

@@ -212,7 +212,8 @@ def log_softmax_finish(
 
 
 def choose_log_softmax(
-    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -248,7 +249,7 @@ def choose_log_softmax(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -286,8 +287,8 @@ def launch_log_softmax(x, y) -> None:
     y = y.view(batch, D)
     variant, config = choose_log_softmax(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
-        gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        in_f64=x.dtype == torch.float64, itemsize=y.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -656,7 +657,8 @@ def log_softmax_backward_finish(
 
 
 def choose_log_softmax_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -692,7 +694,7 @@ def choose_log_softmax_backward(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -731,7 +733,8 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
     variant, config = choose_log_softmax_backward(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        itemsize=dx.element_size(), gpu=lib.gpu(x.device),
+        in_f64=torch.float64 in (x.dtype, dy.dtype), itemsize=dx.element_size(),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32

@@ -118,7 +118,7 @@ def logsumexp_finish(
 
 
 def choose_logsumexp(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -140,7 +140,7 @@ def choose_logsumexp(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -172,7 +172,8 @@ def launch_logsumexp(x, y) -> None:
     y = y.view(batch)
     variant, config = choose_logsumexp(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -475,7 +476,8 @@ def logsumexp_backward_finish(
 
 
 def choose_logsumexp_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -511,7 +513,7 @@ def choose_logsumexp_backward(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -543,7 +545,8 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     variant, config = choose_logsumexp_backward(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        itemsize=dx.element_size(), gpu=lib.gpu(x.device),
+        in_f64=torch.float64 in (x.dtype, dy.dtype), itemsize=dx.element_size(),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32

@@ -116,7 +116,8 @@ def middle_mean_finish(
 
 
 def choose_middle_mean(
-    cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool, in_f64: bool,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -143,7 +144,7 @@ def choose_middle_mean(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -176,7 +177,8 @@ def launch_middle_mean(x, y) -> None:
     rows = B * D
     variant, config = choose_middle_mean(
         cols=M, row_run=D, row_runs=B, strided=0 < x.stride(2) < x.stride(1),
-        aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0,
+        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -1095,7 +1095,7 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
 
 
 def choose_rms_norm_backward_deps(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -1117,7 +1117,7 @@ def choose_rms_norm_backward_deps(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -1148,7 +1148,7 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
     rows = 1
     variant, config = choose_rms_norm_backward_deps(
         rows=rows, cols=batch, strided=False, aligned=batch * ms_sum.element_size() % 8 == 0,
-        gpu=lib.gpu(ms_sum.device),
+        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(ms_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32

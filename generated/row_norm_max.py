@@ -186,7 +186,7 @@ def row_norm_max_finish(
 
 
 def choose_row_norm_max(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -216,7 +216,7 @@ def choose_row_norm_max(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -251,7 +251,8 @@ def launch_row_norm_max(x, y) -> None:
     N, D = x.shape
     variant, config = choose_row_norm_max(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -773,7 +774,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
 
 
 def choose_row_norm_max_backward_dx(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -803,7 +804,7 @@ def choose_row_norm_max_backward_dx(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -837,7 +838,8 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     N, D = x.shape
     variant, config = choose_row_norm_max_backward_dx(
         rows=N, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(dy.device),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
+        in_f64=torch.float64 in (x.dtype, y.dtype, dy.dtype), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32

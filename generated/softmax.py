@@ -211,7 +211,8 @@ def softmax_finish(
 
 
 def choose_softmax(
-    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -247,7 +248,7 @@ def choose_softmax(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -285,8 +286,8 @@ def launch_softmax(x, y) -> None:
     y = y.view(batch, D)
     variant, config = choose_softmax(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
-        gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        in_f64=x.dtype == torch.float64, itemsize=y.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -580,7 +581,7 @@ def softmax_backward_finish(
 
 
 def choose_softmax_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -610,7 +611,7 @@ def choose_softmax_backward(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= 32768
+        0 < cols <= (16384 if in_f64 else 32768)
         and not strided
         and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -648,7 +649,8 @@ def launch_softmax_backward(y, dy, dx) -> None:
     dx = dx.view(batch, D)
     variant, config = choose_softmax_backward(
         rows=batch, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(dy.device),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
+        in_f64=torch.float64 in (y.dtype, dy.dtype), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32

@@ -13,6 +13,7 @@ import torch
 
 from tritongen import cost, lib, pipeline, trace
 from tritongen.emit import allow
+from tritongen.proof.variants import may_run
 from tritongen.runtime.load import load_text
 
 ROOT = Path(__file__).parents[2]
@@ -247,13 +248,31 @@ def test_what_walks_a_row_twice_counts_its_bytes_twice(name, tensor, count):
 def test_rows_wider_than_registers_relay_where_L2_does_not_hold_them():
     text = (ROOT / "specs" / "softmax.op").read_text()
     choose = load_text("softmax", pipeline.build(text, "softmax.op").raw).choose_softmax
+    given = {"strided": False, "in_f64": False, "gpu": lib.Gpu()}
     taken = [(8192, 1 << 15), (1024, 1 << 17), (128, 1 << 20), (8, 1 << 20), (8, 1 << 23)]
-    assert choose(128, 1 << 20, False, True, 4, lib.Gpu())[0] == "split"  # f32 does better so
-    ways = [choose(rows, cols, False, True, 2, lib.Gpu())[0] for rows, cols in taken]
+    assert (
+        choose(128, 1 << 20, aligned=True, itemsize=4, **given)[0] == "split"
+    )  # f32 does better so
+    ways = [choose(*sizes, aligned=True, itemsize=2, **given)[0] for sizes in taken]
     assert ways == ["rows", "two_pass", "two_pass", "split", "split"]
     for cols in (1 << 18, (1 << 20) + 1, 1 << 22):
-        config = choose(512, cols, False, cols % 16 == 0, 2, lib.Gpu())[1]
+        config = choose(512, cols, aligned=cols % 16 == 0, itemsize=2, **given)[1]
         assert config["PARTS_POW2"] >= cols / config["BLOCK"]  # a lane for each part of a row
+
+
+@pytest.mark.parametrize(
+    "dtype, in_f64, widest",
+    [("i64", False, 16384), ("f64", True, 16384), ("T", True, 16384), ("T", False, 32768)],
+)
+def test_a_row_held_fits_into_shared_memory(dtype, in_f64, widest):
+    """On Triton 3.6 a tile beside one of another type goes through it at once: 32,768 times 8 bytes are 256 KiB."""
+    text = f"op f<T: float>(x: {dtype}[N, D], u: T[N]) -> (y: {dtype}[N], v: T[N]) {{ y[n] = sum[d](x[n, d])  v[n] = u[n] }}"
+    (plan,) = pipeline.build(text, "f.op").plans["f"]
+    step = next(s for s in plan.steps if s.skeleton == "rows")
+    held = next(v for v in step.variants if v.name == "rows")
+    facts = {"in_f64": in_f64}
+    assert may_run(held, facts | {"cols": widest})
+    assert not may_run(held, facts | {"cols": widest + 1})
 
 
 def cross_entropy(rows: int, cols: int, turned: bool = False) -> trace.Choice:

@@ -320,6 +320,7 @@ FACTS = (
     Fact("tma", "bool", tma_text),
     Fact("patched", "bool", patched_text),
     Fact("tf32x3", "bool", lambda context, step, views: 'PRECISION == "tf32x3"'),
+    Fact("in_f64", "bool", lambda c, step, v: is_wide_text(c) if c.wide else "False"),
     Fact("itemsize", "int", lambda context, step, views: itemsize_text(context, step)),
     Fact("stored_bytes", "int", lambda c, step, v: f"{step.stores[-1]}.element_size()"),
     Fact("added_bytes", "int", lambda context, step, views: added_bytes_text(context, step)),

@@ -35,6 +35,7 @@ def with_images(
     state: tuple[tuple[str, str], ...],
     columns: bool,
     alone: bool,
+    widest: str,
     touched,
     axes: tuple[Axis, Axis],
     dims: dict[str, tuple[Poly, ...]],
@@ -67,7 +68,7 @@ def with_images(
     finish, resident, loop = map(reordered, (general.finish, general.resident, general.loop))
     known = ("channels_last",) if channels else ("channels_last", "strided")
     split = split_variant(parts, finish, state, False)
-    held = resident_variants(resident, columns, False, alone, not alone)
+    held = resident_variants(resident, columns, False, alone, not alone, widest)
     first = grouped_variants(split, held) if channels else (split, *held)
     more = (
         *first,

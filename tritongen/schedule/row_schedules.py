@@ -6,9 +6,9 @@ copy on one H200 (bytes read plus written) unless a comment says otherwise.
 
 from __future__ import annotations
 
+from tritongen.ir.dtypes import DTYPES
 from tritongen.schedule.plan import Axis, Launch, Variant
 
-IN_REGISTERS = "0 < cols <= 32768"  # masked lanes would reach the folds of an empty row
 # Rows that are not aligned: lanes load an element each, and pay for masked ones, so one that leaves a quarter of its block
 # is walked instead. Beside a tile that is stored, folds in pairs, and single ones; not two tiles and a gain, which are
 # walked three times: layer_norm's gradient of 16,001 x 11,349 in bf16 2,011 us, by the loop 2,754.
@@ -209,8 +209,19 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     return tuple(found)
 
 
+def held_columns(dtypes: set[str]) -> str:
+    """How wide a row is held in registers at most, where values and operands along it are of these types.
+
+    Triton 3.6 takes a whole tile through shared memory where operands of two types lie in two layouts: 32,768
+    elements of 8 bytes are 256 KiB, of 227 that there are (fuzz 1400-1995).
+    """
+    if any(DTYPES[d].itemsize == 8 for d in dtypes & set(DTYPES)):
+        return "16384"
+    return "32768" if dtypes <= set(DTYPES) else "(16384 if in_f64 else 32768)"
+
+
 def resident_variants(
-    resident, columns: bool, counts: bool, alone: bool, several: bool, odd: str = ""
+    resident, columns: bool, counts: bool, alone: bool, several: bool, widest: str, odd: str = ""
 ) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 
@@ -223,13 +234,14 @@ def resident_variants(
     the rows, where Triton 3.6 turns tiles within the warp, and `min` over bf16 was wrong on an H200. A softmax of 16,384 in 16
     warps reaches 92%, of 32,768 in 32 warps 75: 85 and 71 with an exp of twice the instructions.
 
-    `several`: whether more than one operand is a tile. `odd`: which rows that are not aligned are held, "" for all. By the
-    loop instead, bf16 on one H200, us:
-    logsumexp of 11,349 columns 870, 416, of 16,385 320, 163, of 5,001 173, 124; softmax of 8,193 767, 595, of 11,349 998, 738, of
-    30,001 280, 303; rms_norm of 11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8
-    402), layer_norm 418 (551).
+    `several`: whether more than one operand is a tile. `widest`: the most columns held, of `held_columns`. `odd`: which
+    rows that are not aligned are held, "" for all. By the loop instead, bf16 on one H200, us: logsumexp of 11,349
+    columns 870, 416, of 16,385 320, 163, of 5,001 173, 124; softmax of 8,193 767, 595, of 11,349 998, 738, of 30,001
+    280, 303; rms_norm of 11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8 402),
+    layer_norm 418 (551).
     """
     row = resident.axes[0]
+    in_registers = "0 < cols <= 16384"  # masked lanes would reach the folds of an empty row
     # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
     # us, 1,024 elements in one warp and as here: log_softmax of 19 70 and 36, rms_norm of 31 92 and 35, layer_norm of
     # 100 64 and 48; softmax of 3 in 16 columns 89, in 4 23. kl_div, two operands: of 981 177 and 130, of 5,001 244 and 149.
@@ -250,7 +262,7 @@ def resident_variants(
             ("num_warps", "4 if BLOCK <= 16 else 8"),
         ),
         launch,
-        requires=IN_REGISTERS,
+        requires=in_registers,
     )
     if not columns:
         wide = "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"
@@ -261,13 +273,15 @@ def resident_variants(
             ("ROWS", rows(row, f"max(1, {few} // BLOCK)")),
             ("num_warps", f"{one_warp(1024)}{wide}"),
         )
+        held = in_registers if counts else f"0 < cols <= {widest}"
+        few_counted = "0 < cols <= (128 if aligned else 512)"
         rows_ = Variant(
             "rows",
-            f"0 < cols <= {'(128 if aligned else 512)' if counts else 32768} and not strided{odd}",
+            f"{few_counted if counts else held} and not strided{odd}",
             "a row fits in registers",
             config,
             launch,
-            requires=IN_REGISTERS,
+            requires=held,
         )
         return strided, rows_
     height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= (4096 if aligned else 2048) else 1"
@@ -281,7 +295,7 @@ def resident_variants(
     )
     when = f"0 < cols <= 16384 and not strided{odd}"
     why = "rows fit in registers"
-    return strided, Variant("rows", when, why, config, launch, requires=IN_REGISTERS)
+    return strided, Variant("rows", when, why, config, launch, requires=in_registers)
 
 
 def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> Variant:

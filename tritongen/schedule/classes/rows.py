@@ -27,6 +27,7 @@ from tritongen.schedule.row_schedules import (
     PAIRED,
     SINGLE,
     STORED,
+    held_columns,
     lines_variants,
     loop_variant,
     per_thread_variant,
@@ -191,6 +192,7 @@ def make(name, group, stores, dims, facts) -> Step:
         two_pass = (replace(kernel("two_pass", "two_pass", "whole", walked), counter=counter),)
     columns, alone = _has_columns(touched, group), is_alone(group)
     tiled = len(tile_operands(group))
+    widest = held_columns(_dtypes_along(group))
     paired = any(level.pairs for level in levels)
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE
     if col_axis.tail or counts or columns and tiled > 1:
@@ -200,7 +202,7 @@ def make(name, group, stores, dims, facts) -> Step:
         *((per_thread_variant(finish, state, *per_thread),) if per_thread else ()),
         *lines_variants(*in_lines),
         split_variant(parts, finish, state, counts, along=bool(per_thread)),
-        *resident_variants(resident, columns, counts, alone, tiled > 1, odd),
+        *resident_variants(resident, columns, counts, alone, tiled > 1, widest, odd),
         loop_variant(loop, wide_tiles, counts),
     )
     kernels = (resident, *in_lines, loop, *two_pass, *parts, *per_thread, finish)
@@ -213,7 +215,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if kept or counts:
         return step
     general = Kernels(parts, finish, resident, loop)
-    return with_images(step, general, state, columns, alone, touched, axes, dims, facts)
+    return with_images(step, general, state, columns, alone, widest, touched, axes, dims, facts)
 
 
 def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:
@@ -277,6 +279,13 @@ def tile_operands(group) -> set[str]:
     computed = {n.name for n in group.nests}
     found = (r for n in group.nests for r in reads(n.body) if r.tensor not in computed)
     return {r.tensor for r in found if (used := free_indices(r)) & row and used & col}
+
+
+def _dtypes_along(group) -> set[str]:
+    """Of what is computed, and of the operands that are read along the columns."""
+    col = {b.index for b in group.col}
+    read = {r.dtype for n in group.nests for r in reads(n.body) if free_indices(r) & col}
+    return read | {n.dtype for n in group.nests}
 
 
 def is_alone(group) -> bool:
