@@ -657,7 +657,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
 
 
 def choose_attention_m(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -679,7 +679,7 @@ def choose_attention_m(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= (16384 if in_f64 else 32768)
+        0 < cols <= 32768
         and not strided
         and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -715,8 +715,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
     rows = B * H * S
     variant, config = choose_attention_m(
         rows=rows, cols=L, strided=0 < s.stride(0) < s.stride(1),
-        aligned=math.gcd(L, s.stride(0)) * s.element_size() % 8 == 0, in_f64=False,
-        gpu=lib.gpu(s.device),
+        aligned=math.gcd(L, s.stride(0)) * s.element_size() % 8 == 0, gpu=lib.gpu(s.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -2194,7 +2193,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
 
 
 def choose_attention_backward_m(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -2216,7 +2215,7 @@ def choose_attention_backward_m(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= (16384 if in_f64 else 32768)
+        0 < cols <= 32768
         and not strided
         and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -2253,7 +2252,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
     aligned = math.gcd(L, s_sum.stride(0)) * s_sum.element_size() % 8 == 0
     variant, config = choose_attention_backward_m(
         rows=rows, cols=L, strided=0 < s_sum.stride(0) < s_sum.stride(1), aligned=aligned,
-        in_f64=False, gpu=lib.gpu(s_sum.device),
+        gpu=lib.gpu(s_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -2288,7 +2287,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
 
 
 def choose_attention_backward_do_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -2310,7 +2309,7 @@ def choose_attention_backward_do_sum(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= (16384 if in_f64 else 32768)
+        0 < cols <= 32768
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -2342,8 +2341,7 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     rows = B * H * S
     variant, config = choose_attention_backward_do_sum(
         rows=rows, cols=E, strided=0 < do.stride(0) < do.stride(1),
-        aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, in_f64=False,
-        gpu=lib.gpu(do.device),
+        aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -2759,7 +2757,7 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
 
 def choose_attention_backward_dscale(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
-    in_f64: bool, gpu: lib.Gpu,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -2781,7 +2779,7 @@ def choose_attention_backward_dscale(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
+    if 0 < cols <= 32768 and not strided:
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4 if BLOCK <= 32
@@ -2818,8 +2816,7 @@ def launch_attention_backward_dscale(
     rows = 1
     variant, config = choose_attention_backward_dscale(
         rows=rows, cols=B * H * L * S, col_run=L, col_runs=B * H * S, strided=False,
-        aligned=B * H * L * S * do_sum.element_size() % 8 == 0, in_f64=False,
-        gpu=lib.gpu(do_sum.device),
+        aligned=B * H * L * S * do_sum.element_size() % 8 == 0, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":

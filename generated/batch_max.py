@@ -227,14 +227,15 @@ def launch_batch_max_float(x, y) -> None:
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
     y = y.view(batch)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_batch_max_float(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         y_max_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
@@ -264,7 +265,7 @@ def launch_batch_max_float(x, y) -> None:
 
 
 def choose_batch_max_int(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -286,7 +287,7 @@ def choose_batch_max_int(
         )  # fmt: skip
     # a row fits in registers
     if (
-        0 < cols <= (16384 if in_f64 else 32768)
+        0 < cols <= 32768
         and not strided
         and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
     ):
@@ -318,8 +319,7 @@ def launch_batch_max_int(x, y) -> None:
     y = y.view(batch)
     variant, config = choose_batch_max_int(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=False,
-        gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":

@@ -150,14 +150,15 @@ def launch_batch_mean(x, y) -> None:
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, H * W)
     y = y.view(batch)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_batch_mean(
         rows=batch, cols=H * W, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(H * W, x.stride(0)) * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
+        aligned=math.gcd(H * W, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)

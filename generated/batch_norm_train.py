@@ -409,14 +409,15 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     y = y.view(N, C, H * W)
     col_run = H * W
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
     variant, config = choose_batch_norm_train(
         rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
-        strided=0 < x.stride(1) < x.stride(2), aligned=aligned,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, bias.dtype), gpu=lib.gpu(x.device),
+        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -1188,13 +1189,14 @@ def launch_batch_norm_train_backward_var_sum(
     dy = lib.reshaped(dy, N, C, H * W)
     dx = dx.view(N, C, H * W)
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_batch_norm_train_backward_var_sum(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
-        strided=0 < x.stride(1) < x.stride(2), aligned=aligned,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(x.device),
+        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -1313,13 +1315,14 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     """Computes deps by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     rows = 1
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_batch_norm_train_backward_deps(
         rows=rows, cols=C, strided=False, aligned=C * var_sum.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(var_sum.device),
+        in_f64=in_f64, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)

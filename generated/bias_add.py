@@ -303,14 +303,15 @@ def launch_bias_add_backward(dy, db) -> None:
     N, C, H, W = dy.shape
     dy = lib.reshaped(dy, N, C, H * W)
     aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
+    in_f64 = dy.dtype == torch.float64
     variant, config = choose_bias_add_backward(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
-        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
-        in_f64=dy.dtype == torch.float64, gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)

@@ -146,14 +146,15 @@ def choose_column_sum(
 def launch_column_sum(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_column_sum(
         rows=D, cols=N, strided=0 < x.stride(1) < x.stride(0),
-        aligned=math.gcd(N, x.stride(1)) * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
+        aligned=math.gcd(N, x.stride(1)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         y_sum_part = torch.empty((D, PARTS), dtype=compute, device=x.device)

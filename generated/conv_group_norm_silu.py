@@ -1266,16 +1266,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         aligned=Cg * P * Q * y.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
@@ -2886,16 +2878,8 @@ def launch_conv_group_norm_silu_forward_y(
         aligned=Cg * P * Q * y.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
@@ -5210,16 +5194,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         in_f64=in_f64, gpu=lib.gpu(conv2d_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
@@ -5347,16 +5323,8 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         dgroup_norm_rsqrt_sum_part = torch.empty(
@@ -5479,16 +5447,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
@@ -5665,16 +5625,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         aligned=N * P * Q * dconv2d.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(bias.device),
     )  # fmt: skip
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "lines":
         grid = (rows,)
         conv_group_norm_silu_backward_dconv2d_lines[grid](

@@ -1851,14 +1851,15 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     Q = dy.shape[4]
     dy = lib.reshaped(dy, N, F, O * P * Q)
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
     variant, config = choose_conv_transpose3d_backward_db(
         rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
-        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
-        in_f64=torch.float64 in (x.dtype, w.dtype, dy.dtype), gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)

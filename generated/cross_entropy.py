@@ -192,14 +192,15 @@ def choose_cross_entropy(
 def launch_cross_entropy(x, target, loss, ignore) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, V = x.shape
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_cross_entropy(
         rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
+        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
@@ -601,15 +602,15 @@ def choose_cross_entropy_backward(
 def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, V = x.shape
+    in_f64 = torch.float64 in (x.dtype, dloss.dtype)
     variant, config = choose_cross_entropy_backward(
         rows=N, cols=V, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, dloss.dtype), itemsize=dx.element_size(),
-        gpu=lib.gpu(x.device),
+        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        itemsize=dx.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dloss.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "two_pass":
         m_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)

@@ -523,14 +523,15 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch * D)
     rows = batch * D
+    in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_cumprod_backward_dx(
         rows=rows, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, dy.dtype), gpu=lib.gpu(dx_prod.device),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(dx_prod.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         dx_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dx_prod.device)

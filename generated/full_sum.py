@@ -143,13 +143,14 @@ def launch_full_sum(x, y) -> None:
     batch = math.prod(x.shape)
     (x,) = lib.flattened(x)
     rows = 1
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_full_sum(
         rows=rows, cols=batch, strided=False, aligned=batch * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
+        in_f64=in_f64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)

@@ -559,14 +559,14 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
     variant, config = choose_group_norm(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), strided=False,
-        aligned=batch * Cg * y.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, bias.dtype), gpu=lib.gpu(x.device),
+        aligned=batch * Cg * y.element_size() % 8 == 0, in_f64=in_f64, gpu=lib.gpu(x.device),
     )  # fmt: skip
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -1989,14 +1989,15 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
     aligned = math.gcd(batch * Cg, x.stride(0)) * x.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_mu_sum(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
-        strided=0 < x.stride(0) < x.stride(1), aligned=aligned,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(x.device),
+        strided=0 < x.stride(0) < x.stride(1), aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -2104,13 +2105,14 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dy_rsqrt_sum(
         rows=rows, cols=batch, strided=0 < dy.stride(0) < dy.stride(1), aligned=aligned,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(dy.device),
+        in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
@@ -2204,14 +2206,14 @@ def launch_group_norm_backward_dvar_sum(
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dvar_sum(
         rows=rows, cols=Cg, strided=0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1),
-        aligned=aligned, in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype),
-        gpu=lib.gpu(var_sum.device),
+        aligned=aligned, in_f64=in_f64, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
@@ -2360,14 +2362,15 @@ def launch_group_norm_backward_dx(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dx(
         rows=rows, cols=batch * N, col_run=batch, col_runs=N,
         channels_last=dx.stride(1) < dx.stride(-1), strided=dx.stride(1) < dx.stride(-1),
-        aligned=batch * N * dx.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(dmu_sum.device),
+        aligned=batch * N * dx.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(dmu_sum.device),
     )  # fmt: skip
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dmu_sum.device)
@@ -2528,14 +2531,15 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, Cg * N * groups)
     gain = lib.reshaped(gain, Cg * groups)
     rows = 1
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_deps(
         rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, strided=False,
-        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(var_sum.device),
+        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)

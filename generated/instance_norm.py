@@ -510,15 +510,15 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     C = x.shape[1]
     batch = math.prod(y.shape[2:])
     rows = C * N
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, bias.dtype)
     variant, config = choose_instance_norm(
         rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
         strided=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, bias.dtype), itemsize=y.element_size(),
-        gpu=lib.gpu(x.device),
+        in_f64=in_f64, itemsize=y.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -1721,14 +1721,15 @@ def launch_instance_norm_backward_mu_sum(
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
     rows = C * N
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_mu_sum(
         rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
         strided=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(x.device),
+        in_f64=in_f64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -1913,14 +1914,15 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     dy = lib.reshaped(dy, N, C, batch)
     x = lib.reshaped(x, N, C, batch)
     aligned = math.gcd(batch * N, dy.stride(1)) * dy.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_dgain(
         rows=C, cols=batch * N, col_run=batch, col_runs=N,
-        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
@@ -2014,14 +2016,15 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     var_sum = lib.reshaped(var_sum, C * N)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, C * N)
     rows = 1
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_deps(
         rows=rows, cols=C * N, col_run=C, col_runs=N, strided=False,
-        aligned=C * N * var_sum.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(var_sum.device),
+        aligned=C * N * var_sum.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)

@@ -151,14 +151,15 @@ def choose_kl_div(
 def launch_kl_div(x, t, loss) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, D = x.shape
+    in_f64 = torch.float64 in (x.dtype, t.dtype)
     variant, config = choose_kl_div(
         rows=N, cols=D, strided=0 < t.stride(0) < t.stride(1),
-        aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, t.dtype), gpu=lib.gpu(t.device),
+        aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         loss_sum_part = torch.empty((N, PARTS), dtype=compute, device=t.device)

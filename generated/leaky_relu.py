@@ -446,13 +446,14 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     x = lib.reshaped(x, batch)
     dx = dx.view(batch)
     rows = 1
+    in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_leaky_relu_backward(
         rows=rows, cols=batch, strided=False, aligned=batch * dy.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, dy.dtype), gpu=lib.gpu(dy.device),
+        in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)

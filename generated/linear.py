@@ -1760,13 +1760,14 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     batch = math.prod(x.shape[:-1])
     dy = lib.reshaped(dy, batch, N)
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
     variant, config = choose_linear_backward_db(
         rows=N, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
-        in_f64=torch.float64 in (x.dtype, w.dtype, dy.dtype), gpu=lib.gpu(dy.device),
+        in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)

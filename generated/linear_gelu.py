@@ -1845,16 +1845,8 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else tl.float32
-    )
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)

@@ -175,14 +175,15 @@ def launch_middle_mean(x, y) -> None:
     B, M, D = x.shape
     y = y.view(B * D)
     rows = B * D
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_middle_mean(
         cols=M, row_run=D, row_runs=B, strided=0 < x.stride(2) < x.stride(1),
-        aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
+        aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS = config["PARTS"]
         y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)

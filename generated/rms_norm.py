@@ -1146,13 +1146,14 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
     rows = 1
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_rms_norm_backward_deps(
         rows=rows, cols=batch, strided=False, aligned=batch * ms_sum.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, gain.dtype, dy.dtype), gpu=lib.gpu(ms_sum.device),
+        in_f64=in_f64, gpu=lib.gpu(ms_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=ms_sum.device)

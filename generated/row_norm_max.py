@@ -249,14 +249,15 @@ def choose_row_norm_max(
 def launch_row_norm_max(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_row_norm_max(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "two_pass":
         y_max_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
@@ -836,14 +837,15 @@ def choose_row_norm_max_backward_dx(
 def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, D = x.shape
+    in_f64 = torch.float64 in (x.dtype, y.dtype, dy.dtype)
     variant, config = choose_row_norm_max_backward_dx(
         rows=N, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        in_f64=torch.float64 in (x.dtype, y.dtype, dy.dtype), gpu=lib.gpu(dy.device),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "two_pass":
         dy_max_sum_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=dy.device)

@@ -284,14 +284,15 @@ def launch_softmax(x, y) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_softmax(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        in_f64=x.dtype == torch.float64, itemsize=y.element_size(), gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        itemsize=y.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "two_pass":
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
@@ -647,14 +648,15 @@ def launch_softmax_backward(y, dy, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     y = lib.reshaped(y, batch, D)
     dx = dx.view(batch, D)
+    in_f64 = torch.float64 in (y.dtype, dy.dtype)
     variant, config = choose_softmax_backward(
         rows=batch, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        in_f64=torch.float64 in (y.dtype, dy.dtype), gpu=lib.gpu(dy.device),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (y.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "two_pass":
         dy_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=dy.device)

@@ -31,7 +31,7 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.parameters import TRITON_DTYPES
 from tritongen.emit.product_view import Factor, Output, ProductView, Scale, Sum, Value
 from tritongen.emit.sliding import SlidingWriter
-from tritongen.emit.text import bytes_of, may_be_f64
+from tritongen.emit.text import bytes_of
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -264,7 +264,7 @@ def is_widened(head: ir.Nest, narrow: str, op: ir.Op) -> bool:
 
 def beside_f64(dtype: str, op: ir.Op) -> bool:
     """Whether a call that computes in f64 may have tensors of this dtype that are of another type."""
-    return bool({t.dtype for t in op.tensors if may_be_f64(t, op)} - {dtype})
+    return bool({t.dtype for t in op.tensors if ir.may_be_f64(t.dtype, op)} - {dtype})
 
 
 def follows_from_narrow(

@@ -15,9 +15,9 @@ from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.sizes import bare
-from tritongen.emit.text import launch_text, may_be_f64, tuple_text
+from tritongen.emit.text import launch_text, tuple_text
 from tritongen.ir.algebra import indices, poly
-from tritongen.ir.nodes import BATCH
+from tritongen.ir.nodes import BATCH, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import reads, tensors_read
@@ -82,11 +82,12 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
         for f in FACTS
         if f.name in asked.keys() | launched and f.name not in texts
     }
+    told = {f.name for f in FACTS if f.told}
     bares = {n for n, p in step.facts if bare(p)}  # which are called what the spec calls them
     named = {
         n
         for n, text in texts.items()
-        if n not in bares and (n in launched or n in asked and len(text) > LONG)
+        if n not in bares and (n in launched | told or n in asked and len(text) > LONG)
     }
     lines = [
         f"{own.get(n, n)} = {texts[n]}" for n in texts if n in named and own.get(n, n) != texts[n]
@@ -246,13 +247,18 @@ def counted_text(step: Step) -> str:
     return f"max({', '.join([*map(launch_text, numbers), *(f'*{t}.shape' for t in slid)])})"
 
 
-def compute_text(context: Context) -> str:
-    return f"tl.float64 if {is_wide_text(context)} else tl.float32"
+def compute_text(context: Context, step: Step) -> str:
+    return f"tl.float64 if {known_wide(context, step)} else tl.float32"
+
+
+def known_wide(context: Context, step: Step) -> str:
+    """Whether the call computes in f64: by name, where `choose` is told it."""
+    return "in_f64" if "in_f64" in spoken_of(step) else is_wide_text(context)
 
 
 def is_wide_text(context: Context) -> str:
-    """Whether the call computes in f64."""
-    floats = [t.name for t in context.op.tensors if may_be_f64(t, context.op)]
+    """The same, as the dtypes of the operands say it."""
+    floats = [t.name for t in context.op.tensors if may_be_f64(t.dtype, context.op)]
     if len(floats) == 1:
         return f"{floats[0]}.dtype == torch.float64"
     return f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
@@ -311,6 +317,7 @@ class Fact:
     name: str
     type: str
     text: Text
+    told: bool = False  # whether further lines of the launch speak of it
 
 
 FACTS = (
@@ -320,7 +327,7 @@ FACTS = (
     Fact("tma", "bool", tma_text),
     Fact("patched", "bool", patched_text),
     Fact("tf32x3", "bool", lambda context, step, views: 'PRECISION == "tf32x3"'),
-    Fact("in_f64", "bool", lambda c, step, v: is_wide_text(c) if c.wide else "False"),
+    Fact("in_f64", "bool", lambda c, step, v: is_wide_text(c), told=True),
     Fact("itemsize", "int", lambda context, step, views: itemsize_text(context, step)),
     Fact("stored_bytes", "int", lambda c, step, v: f"{step.stores[-1]}.element_size()"),
     Fact("added_bytes", "int", lambda context, step, views: added_bytes_text(context, step)),

@@ -16,6 +16,7 @@ from tritongen.emit.facts import (
     fact_lines,
     fact_names,
     is_wide_text,
+    known_wide,
     pack_source,
     permuted,
     touched,
@@ -236,11 +237,12 @@ def precision_lines(step: Step, kernels: dict[str, KernelView]) -> list[str]:
 def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) -> list[str]:
     """COMPUTE, INDEX and scalars as the kernels want them."""
     used = {a for k in step.kernels for a in kernels[k.name].arguments}
-    lines = compute_lines(context, [d for v in step.variants for _, d, _ in v.scratch])
+    made = [d for v in step.variants for _, d, _ in v.scratch]
+    lines = compute_lines(context, made, known_wide(context, step))
     if "COMPUTE=COMPUTE" in used or (
         context.wide and any(s.name in used for s in context.op.scalars)
     ):
-        lines.append(f"COMPUTE = {compute_text(context)}")
+        lines.append(f"COMPUTE = {compute_text(context, step)}")
     if "INDEX=INDEX" in used:
         lines.append(f"INDEX = tl.int32 if {counted_text(step)} < 2_000_000_000 else tl.int64")
     for s in context.op.scalars:
@@ -353,11 +355,11 @@ def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:
     return len(context.dims.get(tensor, ()) if view is None else view.shape)
 
 
-def compute_lines(context: Context, dtypes: Iterable[str]) -> list[str]:
+def compute_lines(context: Context, dtypes: Iterable[str], is_wide: str) -> list[str]:
     """The dtype that a call computes in, where storage of these is made and it depends on the call."""
     if not context.wide or "compute" not in dtypes:
         return []
-    return [f"compute = torch.float64 if {is_wide_text(context)} else torch.float32"]
+    return [f"compute = torch.float64 if {is_wide} else torch.float32"]
 
 
 def host_dtype(context: Context, dtype: str) -> str:
@@ -379,7 +381,7 @@ def scratch_lines(
 
     `alike`: the output that one lies as; `where`: the condition under which one is wanted, if not always.
     """
-    lines = compute_lines(context, [n.dtype for n in scratch])
+    lines = compute_lines(context, [n.dtype for n in scratch], is_wide_text(context))
     first = context.op.tensors[0].name
     for nest in scratch:
         dtype = host_dtype(context, nest.dtype)

@@ -26,7 +26,6 @@ from tritongen.emit.launch import (
 from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.sizes import size_lines
-from tritongen.emit.text import may_be_f64
 from tritongen.emit.tuning import tabled, with_table
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
@@ -165,7 +164,7 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
     for nest in plan.nests:
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
-    wide = any(may_be_f64(t, op) for t in op.tensors)
+    wide = any(ir.may_be_f64(t.dtype, op) for t in op.tensors)
     names = frozenset(n.name for n in op.nests)
     comments = comments_of(plan, dims)
     return Context(op, dims, dtypes, facts_of(op), wide, names, item.outside, item.mark, comments)

@@ -54,12 +54,6 @@ def exact_in_f32(const: ir.Const) -> bool:
         return False
 
 
-def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
-    return tensor.dtype == "f64" or any(
-        p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams
-    )
-
-
 def bytes_of(dtype: str, op: ir.Op) -> set[int]:
     """What an element of a dtype, or of any that a type parameter stands for, may take in memory."""
     if dtype == "compute":

@@ -350,6 +350,11 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(expr)
 
 
+def may_be_f64(dtype: str, op: Op) -> bool:
+    """Whether a dtype that occurs in the op is f64, or stands for it in some call."""
+    return "f64" in next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
+
+
 def kind_of(dtype: str, op: Op) -> str:
     """float, int or bool, for any dtype that occurs in the op."""
     for p in op.typarams:

@@ -27,7 +27,17 @@ from collections.abc import Iterable
 
 from tritongen.ir.batches import batched, broadcasting, own_batches, spanning
 from tritongen.ir.dtypes import TORCH_NAMES
-from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, TypeParam, kind_of
+from tritongen.ir.nodes import (
+    BATCH_SIZE,
+    Constant,
+    Op,
+    Param,
+    Scalar,
+    Tensor,
+    TypeParam,
+    kind_of,
+    may_be_f64,
+)
 from tritongen.reference.batches import broadcast_text, expanded, own_lines
 from tritongen.reference.nests import Nests
 from tritongen.reference.sizes import Names, poly_code, size_names
@@ -117,7 +127,7 @@ def _dtype_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
         if p.name in used and p.name in first_of:
             lines.append(f"{p.name} = {first_of[p.name]}.dtype")
     floats = [t for t in op.tensors if kind_of(t.dtype, op) == "float"]
-    wide = {t.dtype: t.name for t in reversed(floats) if _may_be_f64(t, op)}
+    wide = {t.dtype: t.name for t in reversed(floats) if may_be_f64(t.dtype, op)}
     if not floats and names.compute not in used:
         return lines
     if not wide:
@@ -128,11 +138,6 @@ def _dtype_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
         is_wide = several if len(dtypes) > 1 else f"{dtypes[0]} == torch.float64"
         lines.append(f"{names.compute} = torch.float64 if {is_wide} else torch.float32")
     return lines + [f"{t.name} = {t.name}.to({names.compute})" for t in floats]
-
-
-def _may_be_f64(t: Tensor, op: Op) -> bool:
-    dtypes = next((p.dtypes for p in op.typarams if p.name == t.dtype), (t.dtype,))
-    return "f64" in dtypes
 
 
 def torch_dtype_code(dtype: str, names: Names) -> str:

@@ -63,7 +63,8 @@ def plan_op(
         )
         first = called.get(stores[0], stores[0]) if stores else k
         step = own if len(groups) == 1 else f"{own}_{first}"
-        told = replace(g, split=split_dtypes(op))
+        doubles = any(ir.may_be_f64(t.dtype, op) for t in op.tensors)
+        told = replace(g, split=split_dtypes(op), doubles=doubles)
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))

@@ -61,6 +61,7 @@ class Group:
     split: frozenset[str] = (
         frozenset()
     )  # dtypes whose products are three of TF32, where they are f32
+    doubles: bool = False  # whether a call may compute in f64
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
     # The terms of a sum that tl.dot adds up in i32, where they may be too many for that, and the nests as loops take them
     terms: Poly | None = None

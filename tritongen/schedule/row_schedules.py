@@ -209,15 +209,16 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     return tuple(found)
 
 
-def held_columns(dtypes: set[str]) -> str:
+def held_columns(dtypes: set[str], doubles: bool) -> str:
     """How wide a row is held in registers at most, where values and operands along it are of these types.
 
     Triton 3.6 takes a whole tile through shared memory where operands of two types lie in two layouts: 32,768
-    elements of 8 bytes are 256 KiB, of 227 that there are (fuzz 1400-1995).
+    elements of 8 bytes are 256 KiB, of 227 that there are (fuzz 1400-1995). `doubles`: whether a call may compute in f64.
     """
     if any(DTYPES[d].itemsize == 8 for d in dtypes & set(DTYPES)):
         return "16384"
-    return "32768" if dtypes <= set(DTYPES) else "(16384 if in_f64 else 32768)"
+    varied = doubles and not dtypes <= set(DTYPES)
+    return "(16384 if in_f64 else 32768)" if varied else "32768"
 
 
 def resident_variants(

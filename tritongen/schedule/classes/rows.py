@@ -192,7 +192,7 @@ def make(name, group, stores, dims, facts) -> Step:
         two_pass = (replace(kernel("two_pass", "two_pass", "whole", walked), counter=counter),)
     columns, alone = _has_columns(touched, group), is_alone(group)
     tiled = len(tile_operands(group))
-    widest = held_columns(_dtypes_along(group))
+    widest = held_columns(_dtypes_along(group), group.doubles)
     paired = any(level.pairs for level in levels)
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE
     if col_axis.tail or counts or columns and tiled > 1:
