@@ -60,6 +60,7 @@ ROWS = {
     "cols": 4096,
     "strided": False,
     "aligned": True,
+    "in_f64": False,
     "itemsize": 2,
     **of_gpu({"gpu": lib.Gpu()}),
 }
@@ -91,17 +92,22 @@ def test_what_follows_from_a_size_is_no_knob():
     assert set(chooser.knobs("rows")) == {"ROWS", "num_warps"}
     assert not {"PARTS", "CHUNK"} & set(chooser.knobs("split"))
     forced = chooser.with_first("loop", {"BLOCK": 512, "num_warps": 4}, {"lib": lib})
-    assert forced(8192, 4096, False, True, 2, lib.Gpu(forward_progress=False)) == (
+    assert forced(8192, 4096, False, True, False, 2, lib.Gpu(forward_progress=False)) == (
         "loop",
         {"ROWS": 1, "BLOCK": 512, "num_warps": 4},
     )
     # Its own condition still holds it back, and then the plan chooses.
     forced = chooser.with_first("rows", {"num_warps": 16}, {"lib": lib})
-    assert forced(8192, 4096, False, True, 2, lib.Gpu(forward_progress=False))[1]["num_warps"] == 16
-    assert forced(8192, 1 << 16, False, True, 2, lib.Gpu(forward_progress=False))[0] == "loop"
+    assert (
+        forced(8192, 4096, False, True, False, 2, lib.Gpu(forward_progress=False))[1]["num_warps"]
+        == 16
+    )
+    assert (
+        forced(8192, 1 << 16, False, True, False, 2, lib.Gpu(forward_progress=False))[0] == "loop"
+    )
     # What speaks of a changed knob follows it: a part is a whole number of blocks.
     forced = chooser.with_first("split", {"BLOCK": 512}, {"lib": lib})
-    name, config = forced(4, 1 << 20, False, True, 2, lib.Gpu(forward_progress=False))
+    name, config = forced(4, 1 << 20, False, True, False, 2, lib.Gpu(forward_progress=False))
     assert name == "split" and config["CHUNK"] * config["PARTS"] >= 1 << 20
     assert config["CHUNK"] % 512 == 0
 
@@ -162,7 +168,7 @@ def entry(**changes):
         "triton": triton.__version__,
         "step": "softmax",
         "tensors": (("bfloat16", (8192, 4096)), ("bfloat16", (8192, 4096))),
-        "flags": (("strided", False), ("aligned", True)),
+        "flags": (("strided", False), ("aligned", True), ("in_f64", False)),
         "variant": "rows",
         "knobs": (("num_warps", 16),),
         "microseconds": 9.0,
@@ -270,8 +276,8 @@ POISON = {
     "no step": ("step", "os"),
     "no dtype": ("tensors", [["__doc__", [8192, 4096]]]),
     "no bucket": ("tensors", [["bfloat16", [8191, 4096]]]),
-    "another flag": ("flags", {"strided": False, "aligned": True, "x": True}),
-    "a flag of another kind": ("flags", {"strided": 0, "aligned": True}),
+    "another flag": ("flags", {"strided": False, "aligned": True, "in_f64": False, "x": True}),
+    "a flag of another kind": ("flags", {"strided": 0, "aligned": True, "in_f64": False}),
     "a time that is none": ("microseconds", float("nan")),
     "a key too many": ("x", 1),
 }
