@@ -34,8 +34,8 @@ BY_TRITON = {
 IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
 # Each sum goes on from the one before it, atomic adds from what is there.
 SERIAL = {"scan", "scan_part", "scan_finish", "scatter"}
-# On a GPU a thread folds its own places of a row first: where strides are 0 Triton may give one all of them.
-BY_THREADS = {"rows", "loop", "part"}
+# A lane of a loop over blocks adds up what it meets of each. The interpreter's calls have kept to the tighter bound.
+BY_BLOCKS = {"loop", "part"}
 
 
 def excused(
@@ -48,7 +48,7 @@ def excused(
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
     """What else an output may be; a candidate launches several kernels, one a step, and all may meet.
 
-    The general nest adds term after term, and so may a scan and a scatter; on a GPU so do the threads of a row,
+    The general nest adds term after term, and so may a scan and a scatter; on a GPU so do the lanes of a loop over blocks,
     products of f32 that no tensor core takes, where tl.dot is a chain of fused multiply-adds, and those of f64. A
     transposed convolution leaves out terms of 0 * w, a product under a bound has them of what another row has. On
     a GPU, and where the kernels do it themselves, tf32x3 splits the factors of a product. Triton's own gives NaN
@@ -58,7 +58,7 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     """
     op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
     doubles = bind(op, host).dtypes["compute"] == "f64"
-    chains = BY_THREADS | (BY_TRITON if "ieee" in words or doubles else set())
+    chains = BY_BLOCKS | (BY_TRITON if "ieee" in words or doubles else set())
     serial = candidate.is_serial or bool(kinds & (SERIAL | (chains if on_gpu else set())))
     sparse = without_divided(op)
     meanings = [op] if sparse is None else [op, sparse]

@@ -274,15 +274,14 @@ def resident_variants(
             ("ROWS", rows(row, f"max(1, {few} // BLOCK)")),
             ("num_warps", f"{one_warp(1024)}{wide}"),
         )
-        held = in_registers if counts else f"0 < cols <= {widest}"
-        few_counted = "0 < cols <= (128 if aligned else 512)"
+        most = "(128 if aligned else 512)" if counts else widest
         rows_ = Variant(
             "rows",
-            f"{few_counted if counts else held} and not strided{odd}",
+            f"0 < cols <= {most} and not strided{odd}",
             "a row fits in registers",
             config,
             launch,
-            requires=held,
+            requires=in_registers if counts else f"0 < cols <= {widest}",
         )
         return strided, rows_
     height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= (4096 if aligned else 2048) else 1"
