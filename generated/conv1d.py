@@ -28,10 +28,13 @@ def conv1d_patches(
     y_0, y_1, y_2,
     groups: tl.constexpr, R: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    PRECISION: tl.constexpr, VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
+    P = P // VEC_Y * VEC_Y
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     tiles_n = tl.cdiv(N2, BLOCK_N)
@@ -849,7 +852,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, F,
             x_padded.stride(1), b.stride(0), *y.stride(),
             groups=groups, R=R, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_Y=math.gcd(16, y.stride(0), y.stride(1), P),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
@@ -1460,10 +1464,13 @@ def conv1d_backward_dw_patches(
     dw_1, dw_2,
     groups: tl.constexpr, P: tl.constexpr, PATCH_C: tl.constexpr, PATCH_R: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    PRECISION: tl.constexpr, VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
+    R = R // VEC_DW * VEC_DW
     patches_c = tl.cdiv(Cg, PATCH_C)
     patches_r = tl.cdiv(R, PATCH_R)
     tiles_n = tl.cdiv(N2, BLOCK_N)
@@ -2339,7 +2346,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, F,
             x_padded.stride(1), *dw.stride(),
             groups=groups, P=P, PATCH_C=PATCH_C, PATCH_R=PATCH_R, stride=stride, pad=pad, dil=dil,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_DW=math.gcd(16, dw.stride(0), dw.stride(1), R), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n__padded)

@@ -31,9 +31,13 @@ def conv2d_patches(
     groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_P: tl.constexpr, PATCH_Q: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
+    y_2, Q = y_2 // VEC_Y * VEC_Y, Q // VEC_Y * VEC_Y
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -982,7 +986,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, Q, F,
             x_padded.stride(1), x_padded.stride(2), b.stride(0), *y.stride(),
             groups=groups, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, dil=dil,
-            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), y.stride(2), Q), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1683,10 +1688,13 @@ def conv2d_backward_dw_patches(
     x_padded_2, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, PATCH_C: tl.constexpr,
     PATCH_R: tl.constexpr, PATCH_S: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr, VEC_DW: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
+    dw_2, S = dw_2 // VEC_DW * VEC_DW, S // VEC_DW * VEC_DW
     patches_c = tl.cdiv(Cg, PATCH_C)
     patches_r = tl.cdiv(R, PATCH_R)
     patches_s = tl.cdiv(S, PATCH_S)
@@ -2703,7 +2711,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x_padded.stride(1), x_padded.stride(2), *dw.stride(),
             groups=groups, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
             stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            VEC_DW=math.gcd(16, dw.stride(0), dw.stride(1), dw.stride(2), S), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P * Q, n__padded)

@@ -31,9 +31,14 @@ def conv3d_patches(
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_O: tl.constexpr, PATCH_P: tl.constexpr, PATCH_Q: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    VEC_Y: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
+    y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
+    Q = Q // VEC_Y * VEC_Y
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_o = tl.cdiv(O, PATCH_O)
     patches_p = tl.cdiv(P, PATCH_P)
@@ -704,8 +709,9 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, N, O, P, Q, x_padded.stride(1),
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
-            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
@@ -911,10 +917,14 @@ def conv3d_backward_dx_patches(
     h_steps, w2_steps, D, H, W, dx_0, dx_1, dx_2, dx_3, dx_4,
     INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_D1: tl.constexpr, PATCH_H1: tl.constexpr, PATCH_W21: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, VEC_DX: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
+    dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
+    w2_steps = w2_steps // VEC_DX * VEC_DX
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_d1 = tl.cdiv(d_steps, PATCH_D1)
     patches_h1 = tl.cdiv(h_steps, PATCH_H1)
@@ -1378,9 +1388,14 @@ def conv3d_backward_dw_patches(
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, PATCH_C: tl.constexpr,
     PATCH_K_: tl.constexpr, PATCH_R: tl.constexpr, PATCH_S: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
+    dw_2, dw_3 = dw_2 // VEC_DW * VEC_DW, dw_3 // VEC_DW * VEC_DW
+    S = S // VEC_DW * VEC_DW
     patches_c = tl.cdiv(C, PATCH_C)
     patches_k_ = tl.cdiv(K, PATCH_K_)
     patches_r = tl.cdiv(R, PATCH_R)
@@ -1900,6 +1915,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             N, d_steps, h_steps, w2_steps, D, H, W, *dx.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_D1=PATCH_D1,
             PATCH_H1=PATCH_H1, PATCH_W21=PATCH_W21, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), w2_steps),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -2054,8 +2070,9 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         conv3d_backward_dw_patches[grid](
             x_padded_patches, dy_padded_tiles, dw, F, n__padded, C, K, R, S, *dw.stride(),
             O=O, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_K_=PATCH_K_, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
-            stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_DW=math.gcd(16, dw.stride(0), dw.stride(1), dw.stride(2), dw.stride(3), S),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)

@@ -26,10 +26,13 @@ def conv_group_norm_silu_conv2d_patches(
     conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    PRECISION: tl.constexpr, VEC_CONV2D: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_CONV2D divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
+    conv2d_2, Q = conv2d_2 // VEC_CONV2D * VEC_CONV2D, Q // VEC_CONV2D * VEC_CONV2D
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -1104,7 +1107,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q, Cg,
             b.stride(0), *conv2d.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION,
+            VEC_CONV2D=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
@@ -1588,10 +1593,21 @@ def conv_group_norm_silu_forward_conv2d_patches(
     conv2d_kept_2, conv2d_kept_3,
     R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+    PRECISION: tl.constexpr, VEC_CONV2D: tl.constexpr, VEC_CONV2D_KEPT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_CONV2D, VEC_CONV2D_KEPT divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
+    conv2d_2 = conv2d_2 // VEC_CONV2D * VEC_CONV2D
+    conv2d_kept_0, conv2d_kept_1 = (
+        conv2d_kept_0 // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
+        conv2d_kept_1 // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
+    )
+    conv2d_kept_2, Q = (
+        conv2d_kept_2 // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
+        Q // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
+    )
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -2712,7 +2728,10 @@ def launch_conv_group_norm_silu_forward_conv2d(
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, Cg * groups, c2_padded, N, P,
             Q, Cg, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION,
+            VEC_CONV2D=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
+            VEC_CONV2D_KEPT=math.gcd(16, conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)

@@ -75,10 +75,10 @@ class Addressing(Parameters):
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
-        self.along = ""  # the index of the dim that is innermost where operands are contiguous
+        # tensor -> the index of the dim that is innermost where it is contiguous; "": where all lie alike
+        self.along: dict[str, str] = {}
         # Sizes and strides that accesses are as wide as they allow, of one tensor or, under "", of all.
         self.multiples: dict[str, dict[str, str]] = {}
-        self.mixed = False  # whether operands lie differently, so that each has its own
         binders = [b for n in kernel.nests for b in (*n.box, *binders_of(n))]
         self.ranges: dict[str, tuple[Poly, Poly]] = {b.index: (b.lo, b.hi) for b in binders}
         self.may_be_negative: set[str] = set()
@@ -313,8 +313,10 @@ class Addressing(Parameters):
         every: Iterable[Container[str]],
     ) -> None:
         """The stride of a dim beside the innermost one: how wide accesses are that one may be."""
-        if self.along not in own and any(self.along in indices_ for indices_ in every):
-            self.say_multiple(stride, f"{tensor}.stride({dim})", tensor if self.mixed else "")
+        group = tensor if tensor in self.along else ""
+        along = self.along.get(group, "")
+        if along not in own and any(along in indices_ for indices_ in every):
+            self.say_multiple(stride, f"{tensor}.stride({dim})", group)
 
     def say_multiple(self, name: str, passed: str, tensor: str = "") -> None:
         """A size or stride of which the kernel says what power of two divides it."""

@@ -73,7 +73,7 @@ def lines_loop(writer: LinesWriter) -> KernelView:
 def open_lines(writer: LinesWriter) -> Tile:
     """As many programs as rows."""
     row, col = writer.kernel.axes[:2]
-    writer.along = innermost(writer)
+    writer.along = {"": innermost(writer)}
     name_axis(writer, row, "row")
     tile = Tile(**open_columns(writer))
     writer.axis_mask |= {row.name: "", col.outer.name: f"line < {tile.lines}"}

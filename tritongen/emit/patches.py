@@ -14,7 +14,7 @@ from tritongen.emit.bounded import LOOPED
 from tritongen.emit.contraction import dot_options, open_axes, product_view, stores_of, sum_of
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_text
-from tritongen.emit.product_view import Factor, Place
+from tritongen.emit.product_view import Factor, Output, Place
 from tritongen.emit.sliding import SlidingWriter
 from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.view import KernelView
@@ -58,7 +58,7 @@ def patches_view(writer: KernelWriter) -> KernelView:
     rows, writer.lines = writer.lines, []
     # Of an address, what no column changes is added up first: 116 registers, not 202 (3-d, stride 2, 128 columns).
     writer.columns, writer.kept = set(patch.columns), "places"
-    stores = stores_of(writer)
+    stores = stores_in_rows(writer, patch, places[-1])
     behind, writer.prologue = writer.prologue + writer.points, []
     taps = size["tap"] if size["tap"].isidentifier() else f"({size['tap']})"
     return product_view(
@@ -114,6 +114,18 @@ def side_lines(writer: KernelWriter, patch: Patch) -> Iterator[str]:
     yield f'{", ".join(patch.sides)}{comma} = lib.patch(config["BLOCK_M"], {", ".join(asked)})'
     counts = (f"triton.cdiv({n}, {side})" for n, side in zip(extents, patch.sides, strict=True))
     yield f"PATCHES = {' * '.join(counts)}"
+
+
+def stores_in_rows(writer: KernelWriter, patch: Patch, row: Place) -> list[Output]:
+    """The stores, as wide as the length of a row of places and strides allow: 64 of two bytes a thread, or 8 of 16.
+
+    Kernels whose lanes lie along columns say nothing of it: a store from lanes along rows costs them up to a third.
+    """
+    last = patch.places[-1]
+    writer.along |= dict.fromkeys(writer.kernel.stores, last.index)
+    stores = stores_of(writer)
+    writer.say_multiple(row.extent, launch_text(last.hi - last.lo), writer.kernel.stores[-1])
+    return stores
 
 
 def apart_text(writer: KernelWriter, place: str) -> str:

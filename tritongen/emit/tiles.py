@@ -34,7 +34,7 @@ def open_tile(writer: KernelWriter) -> Tile:
 
 
 def open_rows(writer: KernelWriter) -> dict[str, Any]:
-    axis, writer.along = writer.kernel.axes[0], innermost(writer)
+    axis, writer.along = writer.kernel.axes[0], {"": innermost(writer)}
     count_runs(writer, axis.outer, "outer")
     low, rows, end = open_axis(writer, axis.run, "row")
     return {"outer": bool(axis.outer.digits), "row_low": low, "rows": rows, "row_end": end}
@@ -68,7 +68,7 @@ def open_axis(writer: KernelWriter, axis: Axis, name: str) -> tuple[str, str, st
     if len(axis.digits) == 1 and (first := axis.digits[0].lo).terms:
         low = f"{writer.size(first)[0]} + "
     writer.axis_mask[axis.name] = f"{name} < {low}{count}"
-    if axis.digits and axis.digits[-1].index == writer.along:
+    if axis.digits and axis.digits[-1].index == writer.along.get(""):
         writer.say_multiple(count, launch_text(axis.extent))
     return low, count, low + count
 
@@ -177,7 +177,7 @@ def strided(writer: KernelWriter) -> KernelView:
         name_axis(writer, axis, f"{axis.name}_at")
         sizes[axis.name] = writer.extent(axis.extent, axis.name)
         writer.axis_mask[axis.name] = f"{axis.name}_at < {sizes[axis.name]}"
-    writer.along, writer.mixed = axis.digits[0].index, True
+    writer.along = dict.fromkeys(writer.context.dims, axis.digits[0].index)
     writer.together = {frozenset(sizes): "inside"}
     straight_lines(writer)
     writer.say_multiple(sizes[axis.name], launch_text(axis.extent), writer.kernel.stores[-1])
