@@ -536,7 +536,7 @@ def choose_conv1d(
     lanes_extent: int, along: int, stride_p: int, lines: int, cols: int, cols_extent: int,
     lane_stride: int, dilation: int, line: int, images: int, places: int,
     channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
-    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
@@ -698,7 +698,7 @@ def choose_conv1d(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -764,7 +764,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         cols_extent=P + P * stride + R * max(dil, -dil), lane_stride=stride, dilation=dil,
         line=L, images=N, places=P, channels_last=x.stride(1) < x.stride(2),
         stored_last=y.stride(1) < y.stride(2), one_tap=one_tap, as_rows=as_rows,
-        patched=patched, itemsize=x.element_size(), stored_bytes=y.element_size(),
+        patched=patched, covered=lib.covered(N, P, apart=y.stride(2)),
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
         operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
@@ -2215,7 +2216,7 @@ def choose_conv1d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
     cols_extent: int, lane_stride: int, dilation: int, line: int, patched: bool,
-    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
@@ -2252,7 +2253,7 @@ def choose_conv1d_backward_dw(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2300,7 +2301,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
         conv_stride=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
         cols_extent=P * stride + R + R * max(dil, -dil), lane_stride=dil, dilation=stride,
-        line=L, patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        line=L, patched=patched, covered=lib.covered(Cg, R, apart=dw.stride(2)),
+        itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip

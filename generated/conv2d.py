@@ -656,8 +656,8 @@ def choose_conv2d(
     lanes_extent: int, along: int, stride_q: int, lines: int, cols: int, cols_extent: int,
     steps: int, stride_p: int, lane_stride: int, dilation: int, line: int, images: int,
     places: int, channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool,
-    patched: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -818,7 +818,7 @@ def choose_conv2d(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -887,7 +887,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         lines=lines, cols=Q, cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P,
         stride_p=stride, lane_stride=stride, dilation=dil, line=W, images=N, places=places,
         channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
-        one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
+        one_tap=one_tap, as_rows=as_rows, patched=patched,
+        covered=lib.covered(N, P, Q, apart=y.stride(3)), itemsize=x.element_size(),
         stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
@@ -2560,8 +2561,8 @@ def choose_conv2d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
     cols_extent: int, steps: int, stride_r: int, lane_stride: int, dilation: int, line: int,
-    patched: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
@@ -2597,7 +2598,7 @@ def choose_conv2d_backward_dw(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2649,7 +2650,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,
         depth=N * P * Q, conv_stride=dil, over=H % dil + W % dil, terms=N * P * Q, lines=lines,
         cols=S, cols_extent=Q * stride + S + S * max(dil, -dil), steps=R, stride_r=dil,
-        lane_stride=dil, dilation=stride, line=W, patched=patched, itemsize=x.element_size(),
+        lane_stride=dil, dilation=stride, line=W, patched=patched,
+        covered=lib.covered(Cg, R, S, apart=dw.stride(3)), itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip

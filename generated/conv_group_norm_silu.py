@@ -872,9 +872,9 @@ def conv_group_norm_silu_y_channels_loop(
 
 def choose_conv_group_norm_silu_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
-    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
-    padded_bytes: int, gpu: lib.Gpu,
+    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -992,7 +992,7 @@ def choose_conv_group_norm_silu_conv2d(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1043,9 +1043,10 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     variant, config = choose_conv_group_norm_silu_conv2d(
         M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
         images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
-        as_rows=as_rows, patched=patched, itemsize=x.element_size(),
-        stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        as_rows=as_rows, patched=patched, covered=lib.covered(N, P, Q, apart=conv2d.stride(3)),
+        itemsize=x.element_size(), stored_bytes=conv2d.element_size(),
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -2487,9 +2488,9 @@ def conv_group_norm_silu_forward_y_channels_loop(
 
 def choose_conv_group_norm_silu_forward_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
-    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
-    padded_bytes: int, gpu: lib.Gpu,
+    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2603,7 +2604,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2660,9 +2661,10 @@ def launch_conv_group_norm_silu_forward_conv2d(
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
         M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
         images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
-        as_rows=as_rows, patched=patched, itemsize=x.element_size(),
-        stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        as_rows=as_rows, patched=patched, covered=lib.covered(N, P, Q, apart=conv2d.stride(3)),
+        itemsize=x.element_size(), stored_bytes=conv2d_kept.element_size(),
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (

@@ -959,8 +959,9 @@ def conv_transpose1d_backward_db_finish(
 
 def choose_conv_transpose1d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    conv_stride: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    conv_stride: int, over: int, patched: bool, covered: int, itemsize: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -973,7 +974,7 @@ def choose_conv_transpose1d_backward_dx(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1017,7 +1018,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R,
-        conv_stride=stride, over=P % stride, patched=patched, itemsize=w.element_size(),
+        conv_stride=stride, over=P % stride, patched=patched,
+        covered=lib.covered(N, L, apart=dx.stride(2)), itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip

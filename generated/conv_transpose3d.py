@@ -512,20 +512,20 @@ def conv_transpose3d_tiles(
 
 def choose_conv_transpose3d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    stored_stride: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("patches", patched and 2 <= itemsize <= 4 and (stored_stride < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
+        ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, covered),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -570,13 +570,14 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
+    covered = lib.covered(N, o_steps, p_steps, q_steps, apart=(stride) * y.stride(4))
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_transpose3d(
         batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=K * R * S,
-        phases=stride * stride * stride, stored_stride=stride, row=q_steps, patched=patched,
+        phases=stride * stride * stride, patched=patched, covered=covered,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
@@ -1535,8 +1536,9 @@ def conv_transpose3d_backward_db_finish(
 
 def choose_conv_transpose3d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    conv_stride: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    conv_stride: int, over: int, patched: bool, covered: int, itemsize: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
@@ -1549,7 +1551,7 @@ def choose_conv_transpose3d_backward_dx(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, covered),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1600,9 +1602,9 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     variant, config = choose_conv_transpose3d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=K * R * S, phases=1, depth=F * K * R * S,
         conv_stride=stride, over=O % stride + P % stride + Q % stride, patched=patched,
-        itemsize=w.element_size(), stored_bytes=dx.element_size(),
-        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        covered=lib.covered(N, D, H, W, apart=dx.stride(4)), itemsize=w.element_size(),
+        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32

@@ -58,8 +58,6 @@ def test_places_that_are_stored_apart_come_first():
     assert (
         "batch = tl.cast(tile % batches" in launch.kernel.src
     )  # the phases of a patch run side by side
-    ragged = launches("conv_transpose2d", **call, out_pad=1)[-1]  # rows of 129 places
-    assert ragged.kernel.fn.__name__ == "conv_transpose2d_taps"
 
 
 def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
@@ -164,6 +162,8 @@ def test_patches_are_long_where_places_are_stored_side_by_side():
     assert lib.patch(128, 64, 56, 56, steps=9) == (1, 2, 64)  # and pays where stores are most of it
     assert lib.patch(128, 168, 6, 81, 13, steps=15)[-1] == 16
     assert lib.patch(128, 168, 6, 81, 13, steps=15, apart=120)[-1] == 1  # stored channels last
+    assert lib.patch(128, 128, 14, 21, steps=4, apart=3)[-1] == 32  # phases, which share sectors
+    assert lib.covered(256, 16, 16) == 256 * 256 and lib.covered(256, 3, 3) == 256 * 12
 
 
 def test_rows_of_places_are_stored_as_wide_as_their_length_allows():
@@ -295,7 +295,7 @@ def convolution(taps, channels, M, N, itemsize, **more):
     """The step of conv2d, and the facts of a call whose operands are packed."""
     built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
     ((plans),) = built.plans.values()
-    facts = dict(batches=1, phases=1, conv_stride=1, over=0, patched=True, gpu=lib.Gpu())
+    facts = dict(batches=1, phases=1, conv_stride=1, over=0, patched=True, gpu=lib.Gpu(), covered=M)
     facts |= dict(packed_bytes=0, pad4_bytes=0, padded_bytes=0, padded=-(-channels // 16) * 16)
     facts |= dict(taps=taps, channels=channels, M=M, N=N, depth=taps * channels, itemsize=itemsize)
     facts |= dict(stored_bytes=itemsize, operand_bytes=itemsize * M * channels)

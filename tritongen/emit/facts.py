@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
+from tritongen.emit.patches import covered_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, tuple_text
 from tritongen.ir.algebra import indices, poly
@@ -282,6 +283,10 @@ def patched_text(context: Context, step: Step, views: dict[str, View]) -> str:
     return f"lib.takes_patches({packed_text(asked_of)}{copied}{stepped})"
 
 
+def covered_by_patches(context: Context, step: Step, views: dict[str, View]) -> str:
+    return covered_text(next(k for k in step.kernels if k.skeleton == "patches"))
+
+
 def bytes_of_matrices(call: str, rights_alone: bool = False) -> Text:
     """What one of `lib`'s counts of bytes is told: the factors as matrices."""
 
@@ -326,6 +331,7 @@ FACTS = (
     Fact("aligned", "bool", aligned_text),
     Fact("tma", "bool", tma_text),
     Fact("patched", "bool", patched_text),
+    Fact("covered", "int", covered_by_patches),
     Fact("tf32x3", "bool", lambda context, step, views: 'PRECISION == "tf32x3"'),
     Fact("in_f64", "bool", lambda c, step, v: is_wide_text(c), told=True),
     Fact("itemsize", "int", lambda context, step, views: itemsize_text(context, step)),

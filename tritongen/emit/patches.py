@@ -22,6 +22,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.classes.patches import Dim, operand, walked
+from tritongen.schedule.plan import KernelPlan
 
 Run = tuple[str, ...]
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "FLAT")
@@ -83,21 +84,27 @@ def patches_view(writer: KernelWriter) -> KernelView:
 # ---- which patch a program is at -----------------------------------------------------------------
 def open_patch(writer: KernelWriter) -> Patch:
     """Places in the order of the operand that slides, since a patch of it is reshaped to rows."""
-    _, m, n, k, _ = writer.kernel.axes
-    binders: dict[Run, ir.Binder] = {(d.index,): d for d in m.digits}
-    places = [run for run in writer.kernel.tiles[0].runs if run in binders]
+    _, _, n, k, _ = writer.kernel.axes
+    binders = places_in_memory(writer.kernel)
+    places: list[Run] = [(b.index,) for b in binders]
     columns, channel = tuple(d.index for d in n.digits), (k.digits[0].index,)
     first = {run: writer.names.free(f"corner_{run[0]}") for run in places}
     first |= {columns: "first_n", channel: "k"}
     reach = {run: writer.names.free(f"PATCH_{run[0].upper()}") for run in places}
     writer.args.constants |= {side: side for side in reach.values()}
     return Patch(
-        tuple(binders[run] for run in places),
+        binders,
         columns,
         channel,
         first,
         reach | {columns: "BLOCK_N", channel: "BLOCK_K"},
     )
+
+
+def places_in_memory(kernel: KernelPlan) -> tuple[ir.Binder, ...]:
+    """What walks the places, in the order of the dims of the operand that slides."""
+    binders = {(d.index,): d for d in kernel.axes[1].digits}
+    return tuple(binders[run] for run in kernel.tiles[0].runs if run in binders)
 
 
 def side_lines(writer: KernelWriter, patch: Patch) -> Iterator[str]:
@@ -109,7 +116,7 @@ def side_lines(writer: KernelWriter, patch: Patch) -> Iterator[str]:
         window = kernel.axes[4].extent
         taps = wrap((launch_text(window), ATOM if len(window.terms) == 1 else 0), ATOM)
     steps = f'{taps} * lib.cdiv({launch_text(kernel.axes[3].extent)}, config["BLOCK_K"])'
-    asked = [*extents, f"steps={steps}", f"apart={apart_text(writer, patch.places[-1].index)}"]
+    asked = [*extents, f"steps={steps}", f"apart={apart_text(kernel)}"]
     comma = "," if len(extents) == 1 else ""
     yield f'{", ".join(patch.sides)}{comma} = lib.patch(config["BLOCK_M"], {", ".join(asked)})'
     counts = (f"triton.cdiv({n}, {side})" for n, side in zip(extents, patch.sides, strict=True))
@@ -128,9 +135,15 @@ def stores_in_rows(writer: KernelWriter, patch: Patch, row: Place) -> list[Outpu
     return stores
 
 
-def apart_text(writer: KernelWriter, place: str) -> str:
+def covered_text(kernel: KernelPlan) -> str:
+    """How many places patches compute, those outside included."""
+    extents = (launch_text(b.hi - b.lo) for b in places_in_memory(kernel))
+    return f"lib.covered({', '.join(extents)}, apart={apart_text(kernel)})"
+
+
+def apart_text(kernel: KernelPlan) -> str:
     """How many elements apart neighbouring places are stored."""
-    kernel = writer.kernel
+    place = places_in_memory(kernel)[-1].index
     for nest in (n for n in kernel.nests if n.name in kernel.stores):
         for k, coordinate in enumerate(nest.coords):
             weights, _ = affine(coordinate) or ({}, 0)

@@ -9,16 +9,17 @@ A descriptor wants rows that are contiguous and begin at multiples of 16 bytes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from functools import cache
 
 import torch
-import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen.lib.copies import copied, packed
 from tritongen.lib.device import gpu
+
+NEAR = (
+    8  # elements: neighbours that lie further apart share no sector, and patches need no long rows
+)
 
 
 def takes_tiles(*operands: torch.Tensor) -> bool:
@@ -137,21 +138,47 @@ def patch(places: int, *extents: int, steps: int = 1, apart: int = 1) -> tuple[i
     along the last dim are stored `apart` elements apart. f32 as TF32, 18 steps, 2, 4, 8, 16 and 32 places of a row 95,
     130, 194, 227 and 239 TFLOP/s; of rows of 13 places single ones, of which none is in vain, 2,236 us, by taps 726.
     """
+    return _cover(places, extents, steps, apart)[1]
+
+
+@cache
+def covered(*extents: int, apart: int = 1) -> int:
+    """How many places patches of 128 cover, those outside of the extents included: what a loop of about 8 steps takes."""
+    return 128 * _cover(128, extents, 8, apart)[0]
+
+
+def _cover(
+    places: int, extents: tuple[int, ...], steps: int, apart: int
+) -> tuple[int, tuple[int, ...]]:
+    """How many patches there are, and their sides.
+
+    The fewest patches of 2**k places that cover the dims so far follow from those of fewer: a dim takes some of k.
+    """
+    *outer, last = extents
+    fewest: list[tuple[int, tuple[int, ...]] | None] = [
+        (1, ()),
+        *[None] * (places.bit_length() - 1),
+    ]
+    for extent in outer:
+        counts = [-(-extent // side) for side in _powers(places)]
+        fewest = [
+            min(
+                (one[0] * count, (*one[1], side))
+                for one, count, side in zip(fewest[k::-1], counts, _powers(places), strict=False)
+                if one is not None
+            )
+            for k in range(len(counts))
+        ]
     found = []
-    for sides in _sides(places, len(extents)):
-        stored = 800 / (sides[-1] * (sides[-1] + 8)) if apart <= 2 else 0
-        found.append((_count(sides, extents) * (steps + 8 + stored), -sides[-1], sides))
-    return min(found)[-1]
+    for one, side in zip(reversed(fewest), _powers(places), strict=True):
+        if one is not None:
+            stored = 800 / (side * (side + 8)) if apart <= NEAR else 0
+            count = one[0] * -(-last // side)
+            found.append((count * (steps + 8 + stored), -side, (*one[1], side), count))
+    *_, sides, count = min(found)
+    return count, sides
 
 
-def _sides(places: int, dims: int) -> Iterator[tuple[int, ...]]:
-    """All powers of two that have this product."""
-    if dims == 1:
-        yield (places,)
-        return
-    for side in (1 << k for k in range(places.bit_length())):
-        yield from ((side, *others) for others in _sides(places // side, dims - 1))
-
-
-def _count(sides: tuple[int, ...], extents: Sequence[int]) -> int:
-    return math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides, strict=True))
+@cache
+def _powers(places: int) -> tuple[int, ...]:
+    return tuple(1 << k for k in range(places.bit_length()))

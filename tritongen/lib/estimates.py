@@ -146,6 +146,7 @@ def convolution_us(
     copied: int = 0,
     digits: int = 2,
     alone: bool = False,
+    places: int = 0,
 ) -> float:
     """Microseconds of a convolution in such tiles.
 
@@ -153,7 +154,7 @@ def convolution_us(
     among the batches; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a sum
     of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
     `digits`: the indices that a term is taken apart into; `alone`: whether lanes load one element, where others load
-    several.
+    several; `places`: how many are computed, where that is not M.
     """
     sizes, phases, operand_bytes, itemsize, stored_bytes, gpu = call
     own = coefficients(gpu)
@@ -162,7 +163,7 @@ def convolution_us(
     narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
     batches, M, N = sizes
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    each = cdiv(batches * cdiv(M, rows) * cdiv(N, columns), gpu.sms)
+    each = cdiv(batches * cdiv(places or M, rows) * cdiv(N, columns), gpu.sms)
     beside = 3 if config.get("FLAT") else _beside(config, columns, itemsize)
     beside = max(1, min(beside, each))
     steps = cdiv(terms, depth) / phases

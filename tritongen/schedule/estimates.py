@@ -24,10 +24,15 @@ def of_product(kind: str, sums: int, ahead: Rule) -> Estimate:
 
 
 def of_convolution(
-    kind: str, terms: Rule, copied: Rule, digits: int, alone: Rule = "False"
+    kind: str,
+    terms: Rule,
+    copied: Rule,
+    digits: int,
+    alone: Rule = "False",
+    places: Rule = "0",
 ) -> Estimate:
     """`terms` of all phases, as steps walk them; `copied`: the fact that counts what is packed in front."""
-    asked = _without((copied, str(digits), alone), ("0", "2", "False"))
+    asked = _without((copied, str(digits), alone, places), ("0", "2", "False", "0"))
     return Estimate("convolution_us", kind, (terms, *asked))
 
 

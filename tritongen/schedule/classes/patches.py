@@ -44,20 +44,8 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
             if numbers.get("conv_stride", dim.step) != dim.step:
                 return None
             numbers |= {"conv_stride": dim.step, "over": over}
-    row = axes[1].digits[-1]
-    if (apart := stored_apart(group, stores, row.index)) != poly(1):
-        numbers |= {"stored_stride": apart, "row": row.hi - row.lo}
     channels = [d for d in (*x, *w) if d.run == (p.k[0].index,)]
     return plan, numbers, all(d.rest == poly(0) for d in channels)
-
-
-def stored_apart(group, stores, place: str) -> Poly:
-    """How far apart neighbouring places are stored: a phase of a transposed convolution fills every stride-th."""
-    for nest in group.nests:
-        for parts in map(affine, nest.coords if nest.name in stores else ()):
-            if parts is not None and Idx(place) in parts[0]:
-                return parts[0][Idx(place)]
-    return poly(1)
 
 
 def variant(
@@ -74,16 +62,13 @@ def variant(
 
     Places stored apart, phases of transposed convolutions of stride 2, f32 as TF32 (taps; cuDNN), ms with packing: 4x4 of
     64 -> 64 channels 1.00 (1.43; 1.39), bf16 0.55 (0.81; 0.98), 3-d 3x3x3 of 32 -> 32 1.06 (1.77; 1.85). Rows of 65 and
-    257 in patches of 4 and 8 places 2.94 (2.41; 4.20) and 4.46 (3.81; 7.52): there no 16 fit for 1/20 more patches (of
-    16 places 1.02 and 0.99, of 32 1.12 and 0.87 times what taps take).
+    257 in patches of 4 and 8 places 2.94 (2.41; 4.20) and 4.46 (3.81; 7.52), of 16 places 1.02 and 0.99, of 32 1.12 and
+    0.87 times what taps take.
     """
     steps = " and 0 < conv_stride and over == 0" if "conv_stride" in numbers else ""
     copied = all(p.stored for p in packs)  # and so of a multiple of 16 channels
     requires = f"patched and 2 <= itemsize <= 4{'' if copied else ' and padded % 16 == 0'}{steps}"
-    when, why = requires, "by tensor descriptor: neighbouring places read neighbours at every tap"
-    if "stored_stride" in numbers:
-        when += " and (stored_stride < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
-        why += ", stored apart by 16 and more"
+    why = "by tensor descriptor: neighbouring places read neighbours at every tap"
     # Rows of 32 bytes are loaded slowly, zeros behind the channels multiplied for little: 168 channels of bf16, packed to
     # 176, 394 us in steps of 16; 48 of f32 110 TFLOP/s in steps of 16, 92 of 32. Where the channels of another group
     # follow, steps end with them.
@@ -110,13 +95,15 @@ def variant(
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
     return Variant(
         "patches",
-        when,
+        requires,
         why,
         config,
         (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
         packs=packs,
         requires=requires,
-        estimate=of_convolution("patches", TAPPED, "padded_bytes" if packs else "0", digits),
+        estimate=of_convolution(
+            "patches", TAPPED, "padded_bytes" if packs else "0", digits, places="covered"
+        ),
     )
 
 
