@@ -1821,10 +1821,6 @@ def choose_conv3d_backward_dx(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, covered),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
-            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8, 3,
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
@@ -1882,7 +1878,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     INDEX = (
         tl.int32 if max(N * d_steps * h_steps * w2_steps, *dy.shape) < 2_000_000_000 else tl.int64
     )
-    if variant in ("patches", "wide", "taps"):
+    if variant in ("patches", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
@@ -1920,15 +1916,6 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), w2_steps),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
-        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv3d_backward_dx_taps[grid](
-            dy_padded, w_padded, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C,
-            f_padded, K, R, S, d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps,
-            h_steps, O, P, Q, D, H, W, *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
-            stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     elif variant == "mixed":
         dy = lib.in_lines(dy.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
         w = lib.in_lines(w.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
@@ -1943,6 +1930,15 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
             RUN_W=w.stride(0) == 1 < F, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
+        )  # fmt: skip
+    elif variant == "taps":
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        conv3d_backward_dx_taps[grid](
+            dy_padded, w_padded, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C,
+            f_padded, K, R, S, d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps,
+            h_steps, O, P, Q, D, H, W, *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
+            stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         dy_pad4 = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)

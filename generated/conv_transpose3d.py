@@ -526,10 +526,6 @@ def choose_conv_transpose3d(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, covered),
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
-            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8, 3,
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
@@ -585,7 +581,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "taps"):
+    if variant in ("patches", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
@@ -621,16 +617,6 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             VEC_Y=math.gcd(16, y.stride(0), y.stride(1), y.stride(2), y.stride(3), q_steps),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
-        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose3d_taps[grid](
-            x_padded, w_padded, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F,
-            c_padded, K, R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps,
-            p_steps, D, H, W, O, P, Q, *x_padded.stride(), *w_padded.stride(), b.stride(0),
-            *y.stride(),
-            stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     elif variant == "mixed":
         x = lib.in_lines(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
         w = lib.in_lines(w.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
@@ -645,6 +631,16 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
             RUN_W=w.stride(0) == 1 < C, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
+        )  # fmt: skip
+    elif variant == "taps":
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        conv_transpose3d_taps[grid](
+            x_padded, w_padded, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F,
+            c_padded, K, R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps,
+            p_steps, D, H, W, O, P, Q, *x_padded.stride(), *w_padded.stride(), b.stride(0),
+            *y.stride(),
+            stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "pad4":
         x_pad4 = lib.padded(x.permute(0, 2, 3, 4, 1), 4)

@@ -174,10 +174,8 @@ def convolution_us(
     waited = wait / max(1, config["num_stages"] - 1)
     step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
     stored = 1e-4 * store * rows * columns
-    if (
-        kind != "patches"
-    ):  # which take the phases of one place in turn: others fill a share of a sector at a time
-        stored *= phases
+    # Patches take the phases of one place in turn; others fill a share of a sector at a time.
+    stored *= min(2, phases) if kind == "patches" else phases
     tiles = cdiv(each, beside) * (tile + steps * step + beside * stored)
 
     moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / own.memory

@@ -230,17 +230,22 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
         by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
         alone = "channels % 2 > 0"
         packed = of_convolution("packed", terms, "packed_bytes" if packs else "0", digits, alone)
-        found = [
-            variant(
-                "wide",
-                halves,
-                "by pointers, one tap and its packed channels a step, 256 columns",
-                tile("128", "256", deep, "8", "3"),
-                tapped,
-                by_tap,
-                copies,
-                when=f"{halves} and N % 8 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
-            ),
+        if not kernels[
+            0
+        ].lets:  # of phases, which lie apart, 14 drawn ones took 1.1 to 45 times the best
+            found.append(
+                variant(
+                    "wide",
+                    halves,
+                    "by pointers, one tap and its packed channels a step, 256 columns",
+                    tile("128", "256", deep, "8", "3"),
+                    tapped,
+                    by_tap,
+                    copies,
+                    when=f"{halves} and N % 8 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
+                )
+            )
+        found += [
             variant(
                 "mixed",
                 fits,
