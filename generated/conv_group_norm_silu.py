@@ -1558,7 +1558,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=4,
+    lib=5,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -3182,7 +3182,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=4,
+    lib=5,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -6423,7 +6423,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=4,
+    lib=5,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

@@ -263,7 +263,7 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=4,
+    lib=5,
     allocate=allocate_int4_linear,
     reference=int4_linear_reference,
     precision=("matmul",),
@@ -599,7 +599,7 @@ def int4_linear_backward_reference(
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=4,
+    lib=5,
     allocate=allocate_int4_linear_backward,
     reference=int4_linear_backward_reference,
     precision=("matmul",),

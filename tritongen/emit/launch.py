@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.emit.choose import ChooseView, choose_view, rule_text
 from tritongen.emit.facts import (
@@ -71,6 +71,8 @@ def launch_view(
     `alone`: the op's only step takes them all; one of several takes what its lines name.
     """
     views = {v.tensor: v for k in step.kernels for v in k.views}
+    one_batch_lines = batches_first(context, step)
+    context = replace(context, flat=bool(one_batch_lines))
     lines = [*step_values(context, step, kernels)]
     shared = [t for t in touched(step) if is_shared(step, t)]
     flat = flat_lines(context, step)
@@ -88,7 +90,7 @@ def launch_view(
     call = call_lines(f"{which}, config = choose_{step.name}", given)
     precision = precision_lines(step, kernels)
     packing, branches, entries = with_names(step, packing, branches)
-    body = [*view_lines, *precision, *facts, *call, *entries, *lines, *packing]
+    body = [*one_batch_lines, *view_lines, *precision, *facts, *call, *entries, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(context.measured, everything)
     opening += batch_lines(context.measured, everything)
@@ -192,7 +194,7 @@ def pack_line(pack: Pack) -> str:
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:
     """`x = lib.reshaped(x, rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
-    flat = ir.BATCH_SIZE in dims
+    flat = ir.BATCH_SIZE in dims and not one_batch(context, tensor)
     out = tensor
     operand = next((t for t in op.tensors if t.name == tensor), None)
     if flat and operand in broadcasting(op):
@@ -200,13 +202,21 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
     if view is not None:
         out += permuted(view.order)
     shape = dims if view is None else view.shape
-    if shape != dims or flat and not one_batch(context, tensor):
+    if shape != dims or flat:
         inside = ", ".join(whole(d) for d in shape)
         if stored:
             out += f".view({inside or '()'})"  # one element, no dim
         else:
             out = f"lib.reshaped({', '.join([out, inside] if inside else [out])})"
     return [] if out == tensor else [f"{tensor} = {out}"]
+
+
+def batches_first(context: Context, step: Step) -> list[str]:
+    """All tensors with one batch dim, where further lines number dims: those of what slides are put in other orders."""
+    if not any(k.slides for k in step.kernels):
+        return []
+    batched = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
+    return [line for t in batched for line in view_line(context, t, None, t in step.stores)]
 
 
 def batch_lines(op: ir.Op, text: str) -> list[str]:

@@ -18,8 +18,10 @@ from tritongen.schedule.plan import Step
 
 
 def one_batch(context: Context, tensor: str) -> bool:
-    """Scratch is allocated with its batch dims flat."""
-    return tensor not in {t.name for t in (*context.op.tensors, *context.op.outputs)}
+    """Scratch is allocated with its batch dims flat, and all have one where they are numbered (`batches_first`)."""
+    return context.flat or tensor not in {
+        t.name for t in (*context.op.tensors, *context.op.outputs)
+    }
 
 
 def merge_lines(context: Context, step: Step) -> list[str]:

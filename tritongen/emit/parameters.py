@@ -54,6 +54,7 @@ class Context:
     # what stands above the statements that compute a value, by its name
     comments: Mapping[str, tuple[str, ...]]
     absent: frozenset[str] = frozenset()  # outputs that may be None where this is printed
+    flat: bool = False  # whether all tensors have their batch dims as one where this is printed
 
     @property
     def measured(self) -> ir.Op:

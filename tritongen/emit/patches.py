@@ -88,9 +88,10 @@ def open_patch(writer: KernelWriter) -> Patch:
     binders = places_in_memory(writer.kernel)
     places: list[Run] = [(b.index,) for b in binders]
     columns, channel = tuple(d.index for d in n.digits), (k.digits[0].index,)
-    first = {run: writer.names.free(f"corner_{run[0]}") for run in places}
+    words = {run: "b" if run[0] == ir.BATCH else run[0] for run in places}
+    first = {run: writer.names.free(f"corner_{word}") for run, word in words.items()}
     first |= {columns: "first_n", channel: "k"}
-    reach = {run: writer.names.free(f"PATCH_{run[0].upper()}") for run in places}
+    reach = {run: writer.names.free(f"PATCH_{word.upper()}") for run, word in words.items()}
     writer.args.constants |= {side: side for side in reach.values()}
     return Patch(
         binders,
@@ -157,13 +158,15 @@ def apart_text(kernel: KernelPlan) -> str:
 
 def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
     """What walks the dims of a patch."""
-    counts, found = [writer.names.free(f"patches_{b.index}") for b in patch.places], []
+    names = [writer.index_name(b.index) for b in patch.places]
+    counts, found = [writer.names.free(f"patches_{name}") for name in names], []
     for k, b in enumerate(patch.places):
         faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))
         apart = f"({apart})" if " " in apart else apart
-        extent = writer.extent(b.hi - b.lo, b.index.upper())
+        wish = "batch" if b.index == ir.BATCH else names[k].upper()
+        extent = writer.extent(b.hi - b.lo, wish)
         corner = patch.first[b.index,]
-        found.append(Place(b.index, extent, patch.sides[k], counts[k], corner, faster, apart))
+        found.append(Place(names[k], extent, patch.sides[k], counts[k], corner, faster, apart))
     return found
 
 

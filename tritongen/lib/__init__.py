@@ -27,4 +27,4 @@ from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 
-VERSION = 4
+VERSION = 5

@@ -9,7 +9,7 @@ from tritongen.proof.fuzz.sketch import Sketch
 
 def window(s: Sketch) -> None:
     """A pool: strided, dilated, padded."""
-    kept = space(s, s.one(1, 2))
+    kept = space(s, s.one(1, 2), 0.15)
     p, r = s.indices(2, besides=kept)
     length = s.size(0.6)
     op = s.weighted({**FOLDS, "argmax": 0.5})
@@ -40,7 +40,7 @@ def window(s: Sketch) -> None:
 
 def moving(s: Sketch) -> None:
     """A window that looks back, as long as its tensor: `x[n, i - k] else 0`."""
-    env = space(s, s.one(1, 2, 2, 3))
+    env = space(s, s.one(1, 2, 2, 3), 0.15)
     *_, axis = env
     k = s.indices(1, besides=env)[0]
     x = s.tensor(tuple(env.values()), reuse=0.4)
@@ -58,7 +58,7 @@ def moving(s: Sketch) -> None:
 
 def crop(s: Sketch) -> None:
     """Another length than the operand's: a centre crop, a pad, a slice, with offsets of either sign."""
-    kept = space(s, s.one(0, 1, 1, 2))
+    kept = space(s, s.one(0, 1, 1, 2), 0.15)
     i = s.indices(1, besides=kept)[0]
     inner = s.size(0.5)
     like = s.tensor((s.size(0.5),))
@@ -93,7 +93,7 @@ def part(s: Sketch) -> None:
 
 
 def concat(s: Sketch) -> None:
-    kept = space(s, s.one(0, 1))
+    kept = space(s, s.one(0, 1), 0.15)
     i = s.indices(1, besides=kept)[0]
     x, z = (s.tensor((*kept.values(), s.size(0.6)), reuse=0.3) for _ in range(2))
     a, b = x.dims[-1], z.dims[-1]
@@ -103,7 +103,7 @@ def concat(s: Sketch) -> None:
 
 
 def gather(s: Sketch) -> None:
-    kept = space(s, s.one(1, 1, 2))
+    kept = space(s, s.one(1, 1, 2), 0.15)
     d = s.indices(1, besides=kept)[0]
     first = s.random.choice(list(kept))
     table, width = s.size(0.5), s.size(0.4)
@@ -164,7 +164,7 @@ def segments(s: Sketch) -> None:
 
 def digits(s: Sketch) -> None:
     """Repeats, interleaves, transposed windows: `//`, `%` and exact `/` in coordinates."""
-    kept = space(s, s.one(0, 1, 2))
+    kept = space(s, s.one(0, 1, 2), 0.15)
     i = s.indices(1, besides=kept)[0]
     inner = s.size(0.4)
     x = s.tensor((*kept.values(), inner), reuse=0.4)

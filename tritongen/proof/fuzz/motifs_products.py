@@ -101,6 +101,8 @@ def integers(s: Sketch) -> None:
     """Small integers multiplied, wide sums."""
     i, j, k = s.indices(3)
     m, n, c = s.sizes_apart(3)
+    if s.maybe(0.2):
+        i = m = "..."
     kinds = s.one(("i8", "i8"), ("i8", "i8"), ("u8", "i8"), ("i32", "i32"), ("i16", "i8"))
     a, b = s.operand((m, c), "int", kinds[0]), s.operand((n, c), "int", kinds[1])
     text = f"sum[{k}]({a.name}[{i}, {k}] * {b.name}[{j}, {k}])"
@@ -158,6 +160,8 @@ def attention(s: Sketch) -> None:
     """Two products with a row of exponentials between them."""
     b, i, j, e = s.indices(4)
     head, rows, cols, width = s.sizes_apart(4)
+    if s.maybe(0.3):
+        b = head = "..."
     batch, lead = ({b: head}, f"{b}, ") if s.maybe(0.5) else ({}, "")
     dims = tuple(batch.values())
     q, k, v = (s.tensor((*dims, n, width), reuse=0.2) for n in (rows, cols, cols))
@@ -193,6 +197,8 @@ def convolution(s: Sketch) -> None:
     places = s.weighted({1: 3, 2: 2})
     n, f, c = s.indices(3)
     images, filters, channels = s.sizes_apart(3)
+    if s.maybe(0.2):
+        n = images = "..."
     p = [i for i in ("p", "q", "p2", "q2", "o2") if i not in (n, f, c) and i not in s.used][:places]
     r = [i for i in ("r", "s", "r2", "s2", "t2") if i not in (n, f, c) and i not in s.used][:places]
     lengths = s.sizes_apart(places) if s.maybe(0.4) else tuple(s.size(1.0) for _ in range(places))
