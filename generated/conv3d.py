@@ -1829,7 +1829,7 @@ def choose_conv3d_backward_dx(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
+            8 if BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,

@@ -212,10 +212,14 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
 
 
 def batches_first(context: Context, step: Step) -> list[str]:
-    """All tensors with one batch dim, where further lines number dims: those of what slides are put in other orders."""
-    if not any(k.slides for k in step.kernels):
-        return []
+    """All tensors with one batch dim, where further lines number dims.
+
+    So do facts of products whose variants see operands each in another way, and orders of what slides.
+    """
     batched = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
+    shared = all(is_shared(step, t) for t in batched) and not any(k.slides for k in step.kernels)
+    if step.skeleton != "contraction" or shared:
+        return []
     return [line for t in batched for line in view_line(context, t, None, t in step.stores)]
 
 

@@ -229,6 +229,10 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
         deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
         by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
         alone = "channels % 2 > 0"
+        # Where rows of columns are odd, or phases lie apart, a thread of 4 warps spills 1,472 bytes and more: 452 us, in
+        # fours 164; transposed 2,850, cuDNN 274.
+        narrow = "" if kernels[0].lets else " and (itemsize == 4 or N % 8 > 0)"
+        warps = f"8 if BLOCK_N == 128{narrow} else 4"
         packed = of_convolution("packed", terms, "packed_bytes" if packs else "0", digits, alone)
         if not kernels[
             0
@@ -263,8 +267,7 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
                     f"128 if {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
                     columns,
                     deep,
-                    # Where rows of columns are odd, a thread of 4 warps spills 1,552 bytes: 452 us, in fours 164.
-                    "8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4",
+                    warps,
                     "3",
                 ),
                 tapped,
