@@ -776,7 +776,8 @@ def choose_conv2d(
     ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            ROWS=max(1, (1024 // itemsize if terms <= 10 else 256) // BLOCK),
+            num_warps=2 if terms <= 10 else 4,
             STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
@@ -2364,7 +2365,8 @@ def choose_conv2d_backward_dx(
     ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            ROWS=max(1, (1024 // itemsize if terms <= 10 else 256) // BLOCK),
+            num_warps=2 if terms <= 10 else 4,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll

@@ -253,7 +253,8 @@ def choose_depthwise_conv2d(
     ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            ROWS=max(1, (1024 // itemsize if terms <= 10 else 256) // BLOCK),
+            num_warps=2 if terms <= 10 else 4,
             STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
@@ -797,7 +798,8 @@ def choose_depthwise_conv2d_backward_dx(
     ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            ROWS=max(1, (1024 // itemsize if terms <= 10 else 256) // BLOCK),
+            num_warps=2 if terms <= 10 else 4,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll

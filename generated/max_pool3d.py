@@ -275,7 +275,8 @@ def choose_max_pool3d(
     ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
+            num_warps=2 if terms <= 64 else 4,
             STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
@@ -851,7 +852,8 @@ def choose_max_pool3d_backward_y_at(
     ):
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
+            num_warps=2 if terms <= 64 else 4,
             STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
