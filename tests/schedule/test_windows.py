@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tritongen import pipeline, trace
+from tritongen.proof.crosscompile import nvidia
 from tritongen.runtime.load import load_text
 
 ROOT = Path(__file__).parents[2]
@@ -112,3 +113,16 @@ def test_no_load_is_known_to_lie_outside(last):
     x = x.as_strided(x.shape, (2, 1, 2, 2)) if last else x
     (launch,) = traced("max_pool2d", x, win=3, stride=1, pad=2).launches
     assert not re.findall(r"mov\.pred\s+%p\d+, 0", trace.ptx(launch, "sm_90"))
+
+
+@pytest.mark.parametrize("side", [3, 5, 7])
+def test_windows_of_weights_fit_into_registers(side):
+    """A weight and a place each a term, beside the sums: 5 x 5 of halves spilled 7,900 bytes a thread."""
+    x = images(8, 256, 32, 32, dtype=torch.float16, memory_format=torch.channels_last)
+    w, b = (
+        torch.empty(*s, dtype=torch.float16, device="meta") for s in ((256, side, side), (256,))
+    )
+    (launch,) = traced("depthwise_conv2d", x, w=w, b=b, pad=side // 2).launches
+    assert launch.kernel.fn.__name__ == "depthwise_conv2d_channels"
+    registers, spilled = nvidia(trace.compile_launch(launch, "sm_90").asm["cubin"])
+    assert registers is None or spilled <= 256
