@@ -17,10 +17,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tritongen.lib.copies import copied, packed
 from tritongen.lib.device import gpu
 
-NEAR = (
-    8  # elements: neighbours that lie further apart share no sector, and patches need no long rows
-)
-
 
 def takes_tiles(*operands: torch.Tensor) -> bool:
     """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
@@ -172,7 +168,8 @@ def _cover(
     found = []
     for one, side in zip(reversed(fewest), _powers(places), strict=True):
         if one is not None:
-            stored = 800 / (side * (side + 8)) if apart <= NEAR else 0
+            # Neighbours that lie further apart share no sector, and patches need no long rows.
+            stored = 800 / (side * (side + 8)) if apart <= 8 else 0
             count = one[0] * -(-last // side)
             found.append((count * (steps + 8 + stored), -side, (*one[1], side), count))
     *_, sides, count = min(found)
