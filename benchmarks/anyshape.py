@@ -10,6 +10,7 @@ cores; a contender that is not right to f64 has no time. **Ratio**: the least of
 Each row goes to the file of `--resume` as it is measured, and what stands there is not measured again.
 
 `--regret` times every variant of every draw instead: the time of what was chosen over that of the best of them.
+`--spills` compiles what is chosen for an H200, without a GPU, and lists the kernels whose threads spill most.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.users import pool
 JOBS = "benchmarks.anyshape_jobs"
 CLIP, EQUAL_US, SHORT_US, FAST = 2.0, 1.0, 10.0, 0.97
 WORST = 20
+SPILLED = 2048  # bytes a thread: behind the loop of a product some spill that cost it little, within one none may
 Key = tuple[str, int, int]
 Row = dict[str, Any]
 
@@ -53,6 +55,8 @@ def main() -> int:
     start = time.monotonic()
     if options.regret:
         return of_choices(keys, keys_left, rows, options)
+    if options.spills:
+        return of_registers(keys, options)
     with pool.crew() as crew:
         jobs = [("prepare", (key, options.device)) for key in keys_left]
         for (_, (key, *_)), answer in pool.run(jobs, options.processes, 300, crew, JOBS):
@@ -101,6 +105,33 @@ def of_choices(keys: list[Key], left: list[Key], rows: dict[Key, Row], options: 
     return int(any(isinstance(row["variants"], str) for row in rows.values()))
 
 
+def of_registers(keys: list[Key], options: Any) -> int:
+    """Prints the kernels whose threads spill most; 1 where some call does not compile, or a thread spills SPILLED."""
+    from benchmarks.anyshape_draws import draw, text_of
+
+    told, failed = list[tuple[int, str]](), 0
+    with pool.crew() as crew:
+        jobs = [("spills", (key, "sm_90")) for key in keys]
+        for (_, (key, _)), answer in pool.run(jobs, options.processes, options.seconds, crew, JOBS):
+            if isinstance(answer, str):
+                failed += 1
+                print(f"compiling {key}: {answer[:200]}", flush=True)
+                continue
+            for kernel, count in answer["spills"]:
+                if count:
+                    told.append(
+                        (
+                            count,
+                            f"| {count} | {kernel} | {answer['choice']} | {text_of(draw(*key))} |",
+                        )
+                    )
+    told.sort(reverse=True)
+    lines = ["| bytes a thread | kernel | chosen | call |", "|---|---|---|---|"]
+    print("\n".join([*lines, *(line for _, line in told[: options.worst])]))
+    print(f"{len(keys)} calls, {len(told)} kernels that spill")
+    return int(failed > 0 or bool(told) and told[0][0] > SPILLED)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--class", dest="kind", required=True)
@@ -116,6 +147,7 @@ def arguments() -> argparse.Namespace:
         action="store_true",
         help="what is chosen beside every variant, nothing of torch",
     )
+    parser.add_argument("--spills", action="store_true", help="what is chosen, compiled: no GPU")
     parser.add_argument("--seconds", type=float, default=60, help="what one draw may take")
     return parser.parse_args()
 

@@ -16,6 +16,7 @@ from benchmarks.users.jobs import SPACE, compiled_by_torch, is_device_lost, rese
 from tritongen.bench.measure import Call, compare, interleaved, on_poison
 from tritongen.bench.run import eager_function
 from tritongen.ir.nodes import Op
+from tritongen.proof.crosscompile import nvidia
 from tritongen.proof.factors import words_of
 from tritongen.proof.variants import Way, forced, watched, ways
 from tritongen.runtime.load import load_text
@@ -23,7 +24,7 @@ from tritongen.schedule.plan import Plan
 from tritongen.shapes import meta_arguments, random_arguments
 from tritongen.trace import Choice, at_hand, compile_launch, trace
 
-__all__ = ["is_device_lost", "measure", "prepare", "prepare_variants", "variants"]
+__all__ = ["is_device_lost", "measure", "prepare", "prepare_variants", "spills", "variants"]
 SECONDS = 0.06  # of timing, a contender
 COMPILED: dict[tuple[str, int, int], Callable[..., Any]] = {}  # by torch.compile, in this process
 Key = tuple[str, int, int]  # class, seed, k
@@ -120,6 +121,18 @@ def variants(key: Key, device: str) -> dict[str, Any]:
         return {"choice": taken(choices, plan).name, "us": found, "facts": facts}
     finally:
         clear(device)
+
+
+def spills(key: Key, target: str) -> dict[str, Any]:
+    """Bytes that a thread of each kernel of what is chosen spills, compiled for a GPU that need not be there."""
+    drawn = draw(*key)
+    op, _, module, _ = parts(drawn)
+    calls = trace(module, op.name, operands(drawn, "meta"), at_hand())
+    found = [
+        (launch.kernel.fn.__name__, nvidia(compile_launch(launch, target).asm["cubin"])[1])
+        for launch in calls.launches
+    ]
+    return {"choice": "+".join(c.variant for c in calls.choices), "spills": found}
 
 
 def legal(module: ModuleType, op: Op, args: dict[str, Any], plan: Plan) -> Iterator[Way]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from benchmarks.anyshape_draws import (
     log_uniform,
     text_of,
 )  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -100,3 +104,14 @@ def test_regret_is_over_the_best_variant():
 def test_three_seeds_of_a_commit():
     assert anyshape.seeds("7") == [7]
     assert len(set(anyshape.seeds("commit"))) == 3
+
+
+@pytest.mark.slow
+def test_what_drawn_convolutions_choose_spills_little():
+    """The 58th, a depthwise window of halves with channels last, spilled 7,952 bytes a thread."""
+    command = [sys.executable, "-m", "benchmarks.anyshape", "--class", "convolutions", "--spills"]
+    command += ["--seed", "9001", "--draws", "60", "--processes", "2", "--worst", "3"]
+    alone = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "60 calls, " in done.stdout
