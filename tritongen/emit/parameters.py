@@ -125,11 +125,12 @@ class Parameters:
         return self.given[key]
 
     def symbol(self, name: str) -> str:
+        if name == ir.BATCH:
+            known = self.args.constants if name in self.told else self.args.sizes
+            return self.parameter(known, "batch", "batch")
         if name in self.told:
             self.args.constants.setdefault(name, name)
             return name
-        if name == ir.BATCH:
-            return self.parameter(self.args.sizes, "batch", "batch")
         self.args.sizes.setdefault(name, name)
         return name
 

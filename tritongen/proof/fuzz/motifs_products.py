@@ -195,12 +195,16 @@ def attention(s: Sketch) -> None:
 def convolution(s: Sketch) -> None:
     """One or two places, channels summed over or kept."""
     places = s.weighted({1: 3, 2: 2})
-    n, f, c = s.indices(3)
-    images, filters, channels = s.sizes_apart(3)
+    n, f, c, g = s.indices(4)
+    images, filters, channels, groups = s.sizes_apart(4)
     if s.maybe(0.2):
         n = images = "..."
-    p = [i for i in ("p", "q", "p2", "q2", "o2") if i not in (n, f, c) and i not in s.used][:places]
-    r = [i for i in ("r", "s", "r2", "s2", "t2") if i not in (n, f, c) and i not in s.used][:places]
+    p = [i for i in ("p", "q", "p2", "q2", "o2") if i not in (n, f, c, g) and i not in s.used][
+        :places
+    ]
+    r = [i for i in ("r", "s", "r2", "s2", "t2") if i not in (n, f, c, g) and i not in s.used][
+        :places
+    ]
     lengths = s.sizes_apart(places) if s.maybe(0.4) else tuple(s.size(1.0) for _ in range(places))
     taps = tuple(s.size(0.7) for _ in range(places))
     if s.maybe(0.1):
@@ -217,20 +221,23 @@ def convolution(s: Sketch) -> None:
     for size, tap in zip(lengths, taps, strict=True):
         span = f"{size}{room} - {tap}"
         outs.append(s.define(f"({span}) // {stride[:-3]} + 1" if stride else f"{span} + 1"))
-    x = s.tensor((images, channels, *lengths), reuse=0.3)
     depth = s.maybe(0.2)
-    w = s.tensor((channels, *taps) if depth else (filters, channels, *taps), reuse=0.1)
+    group = {g: groups} if not depth and s.maybe(0.2) else {}
+    x = s.tensor((images, *group.values(), channels, *lengths), reuse=0.3)
+    whose = (channels,) if depth else (*group.values(), filters, channels)
+    w = s.tensor((*whose, *taps), reuse=0.1)
     at = ", ".join(f"{stride}{a} + {b}{shift}" for a, b in zip(p, r, strict=True))
     if s.maybe(0.1):
         at = ", ".join(f"{a} - {b}" for a, b in zip(p, r, strict=True))
         filled = True
-    read_x = f"{x.name}[{n}, {c}, {at}]"
+    read_x = f"{x.name}[{', '.join([n, *group, c, at])}]"
     read_x = f"({read_x} else 0)" if filled else read_x
-    own = [c] if depth else [f, c]
+    own = [c] if depth else [*group, f, c]
     binders = ", ".join(r if depth else [c, *r])
     text = f"sum[{binders}]({read_x} * {w.name}[{', '.join([*own, *r])}])"
     kept = {
         n: images,
+        **group,
         (c if depth else f): channels if depth else filters,
         **dict(zip(p, outs, strict=True)),
     }
@@ -238,6 +245,6 @@ def convolution(s: Sketch) -> None:
         text = (
             f"{s.one('relu', 'silu', 'tanh')}({text})"
             if s.maybe(0.5)
-            else f"{text} + {read(s, {own[0]: kept[own[0]]}, 'float', 0.0, 1.0)}"
+            else f"{text} + {read(s, {i: kept[i] for i in own if i in kept}, 'float', 0.0, 1.0)}"
         )
     s.add("convolution", lefts(kept), text)
