@@ -117,14 +117,10 @@ def of_registers(keys: list[Key], options: Any) -> int:
                 failed += 1
                 print(f"compiling {key}: {answer[:200]}", flush=True)
                 continue
+            call = text_of(draw(*key))
             for kernel, count in answer["spills"]:
                 if count:
-                    told.append(
-                        (
-                            count,
-                            f"| {count} | {kernel} | {answer['choice']} | {text_of(draw(*key))} |",
-                        )
-                    )
+                    told.append((count, f"| {count} | {kernel} | {answer['choice']} | {call} |"))
     told.sort(reverse=True)
     lines = ["| bytes a thread | kernel | chosen | call |", "|---|---|---|---|"]
     print("\n".join([*lines, *(line for _, line in told[: options.worst])]))

@@ -128,10 +128,12 @@ def spills(key: Key, target: str) -> dict[str, Any]:
     drawn = draw(*key)
     op, _, module, _ = parts(drawn)
     calls = trace(module, op.name, operands(drawn, "meta"), at_hand())
-    found = [
-        (launch.kernel.fn.__name__, nvidia(compile_launch(launch, target).asm["cubin"])[1])
-        for launch in calls.launches
-    ]
+    found = []
+    for launch in calls.launches:
+        _, count = nvidia(compile_launch(launch, target).asm["cubin"])
+        if count is None:
+            raise RuntimeError("Triton's cuobjdump, which counts spills, is missing")
+        found.append((launch.kernel.fn.__name__, count))
     return {"choice": "+".join(c.variant for c in calls.choices), "spills": found}
 
 

@@ -725,7 +725,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_m_part[grid](
             s, m__part, o_sum2_part, B * H * S, L, *s.stride(),
-            HALF=q.element_size() == 2, VEC=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
+            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -737,14 +737,14 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         attention_m_rows[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, VEC=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
+            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         attention_m_loop[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, VEC=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
+            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -2262,7 +2262,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_backward_m_part[grid](
             s_sum, m__part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L, s_sum.stride(0)),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2274,14 +2274,14 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_m_rows[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L, s_sum.stride(0)),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_m_loop[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L, s_sum.stride(0)),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2350,7 +2350,7 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_backward_do_sum_part[grid](
             do, o, do_sum_part, B * H * S, E, *do.stride(), *o.stride(),
-            VEC=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2362,13 +2362,13 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_rows[grid](
             do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            VEC=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_loop[grid](
             do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            VEC=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -2826,8 +2826,8 @@ def launch_attention_backward_dscale(
         attention_backward_dscale_part[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale_sum_part, scale, B * H * S, L,
             dp_sum.stride(0), do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_backward_dscale_finish[grid](
@@ -2839,7 +2839,7 @@ def launch_attention_backward_dscale(
         attention_backward_dscale_rows[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * L * S, L, dp_sum.stride(0),
             do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, B * H * L * S),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(B * H * L * S),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2847,8 +2847,8 @@ def launch_attention_backward_dscale(
         attention_backward_dscale_loop[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
             do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=math.gcd(16, L),
-            enable_fp_fusion=True, **config,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

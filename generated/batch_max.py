@@ -242,7 +242,7 @@ def launch_batch_max_float(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         batch_max_float_part[grid](
             x, y_max_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, config["MERGE"]),)
@@ -254,13 +254,13 @@ def launch_batch_max_float(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_float_rows[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_float_loop[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -329,7 +329,7 @@ def launch_batch_max_int(x, y) -> None:
         batch_max_int_part[grid](
             x, y_part, batch, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, config["MERGE"]),)
@@ -342,15 +342,15 @@ def launch_batch_max_int(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_int_rows[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, VEC=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, **config,
+            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_int_loop[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -637,7 +637,7 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
         batch_max_backward_y_at_part[grid](
             x, y_at_best, y_at_at, batch, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, config["MERGE"]),)
@@ -649,14 +649,14 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_backward_y_at_rows[grid](
             x, y_at, batch, D, *x.stride(), y_at.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_backward_y_at_loop[grid](
             x, y_at, batch, D, *x.stride(), y_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -679,7 +679,7 @@ def launch_batch_max_backward_dx(x, dy, y_at, dx) -> None:
     grid = (lib.cdiv(batch, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     batch_max_backward_dx_tile[grid](
         y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride(),
-        COMPUTE=COMPUTE, VEC=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -165,7 +165,7 @@ def launch_batch_mean(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         batch_mean_part[grid](
             x, y_sum_part, batch, H * W, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, config["MERGE"]),)
@@ -177,13 +177,13 @@ def launch_batch_mean(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         batch_mean_rows[grid](
             x, y, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_mean_loop[grid](
             x, y, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -322,8 +322,8 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
     )
     batch_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, H * W, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
+        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

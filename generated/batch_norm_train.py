@@ -429,8 +429,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         grid = (PARTS, lib.cdiv(C, ROWS))
         batch_norm_train_per_thread_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         batch_norm_train_per_thread_merge[grid](
@@ -442,7 +442,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, PARTS_POW2=1, CHUNK=4, num_warps=4, ROWS=ROWS,
             BLOCK=BLOCK, PARTS=PARTS,
         )  # fmt: skip
@@ -452,7 +452,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
@@ -461,7 +461,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -472,14 +472,14 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         grid = (PARTS, lib.cdiv(C, config["ROWS"]))
         batch_norm_train_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         batch_norm_train_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -488,7 +488,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C, H * N * W, H * W, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -497,7 +497,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
             bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1207,7 +1207,7 @@ def launch_batch_norm_train_backward_var_sum(
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -1223,14 +1223,14 @@ def launch_batch_norm_train_backward_var_sum(
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C, N, H * W, *x.stride(),
             *dy.stride(),
             COMPUTE=COMPUTE,
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         batch_norm_train_backward_var_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
             dgain_sum_part, eps, C, N, H * W, H * N * W, gain.stride(0), *dy.stride(), *x.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         batch_norm_train_backward_var_sum_finish[grid](
@@ -1239,7 +1239,7 @@ def launch_batch_norm_train_backward_var_sum(
             H * N * W, gain.stride(0), var_sum.stride(0), dbias.stride(0), dy_rsqrt_sum.stride(0),
             dgain.stride(0), *dy.stride(), *x.stride(), *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -1249,7 +1249,7 @@ def launch_batch_norm_train_backward_var_sum(
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1259,7 +1259,7 @@ def launch_batch_norm_train_backward_var_sum(
             *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dbias.stride(0),
             dy_rsqrt_sum.stride(0), dgain.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1333,7 +1333,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         batch_norm_train_backward_deps_part[grid](
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -1346,7 +1346,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         batch_norm_train_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=math.gcd(16, C),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(C),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1354,7 +1354,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         batch_norm_train_backward_deps_loop[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

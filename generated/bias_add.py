@@ -93,9 +93,9 @@ def launch_bias_add(x, b, y) -> None:
     )
     bias_add_strided[grid](
         x, b, y, outer, middle, inner, *x.stride(), *b.stride(), *y.stride(),
-        COMPUTE=COMPUTE, VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
-        VEC_B=math.gcd(16, b.stride(0), b.stride(1)),
-        VEC_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_X=lib.vec(x.stride(0), x.stride(1)),
+        VEC_B=lib.vec(b.stride(0), b.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1), inner),
+        enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 
@@ -318,8 +318,8 @@ def launch_bias_add_backward(dy, db) -> None:
         grid = (PARTS, lib.cdiv(C, ROWS))
         bias_add_backward_part[grid](
             dy, db_sum_part, C, N, H * W, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         bias_add_backward_finish[grid](
@@ -330,15 +330,15 @@ def launch_bias_add_backward(dy, db) -> None:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_rows[grid](
             dy, db, C, H * N * W, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * N * W, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(H * N * W, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_loop[grid](
             dy, db, C, N, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -161,26 +161,26 @@ def launch_column_sum(x, y) -> None:
         grid = (PARTS, lib.cdiv(D, ROWS))
         column_sum_part[grid](
             x, y_sum_part, D, N, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, config["MERGE"]),)
         column_sum_finish[grid](
             y_sum_part, y, D, y.stride(0),
-            VEC=math.gcd(16, D), enable_fp_fusion=True,
+            VEC=lib.vec(D), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
         column_sum_rows[grid](
             x, y, D, N, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(D, ROWS),)
         column_sum_loop[grid](
             x, y, D, N, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -309,8 +309,8 @@ def launch_column_sum_backward(x, dy, dx) -> None:
     )
     column_sum_backward_strided[grid](
         dy, dx, outer, middle, inner, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
+        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

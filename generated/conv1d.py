@@ -692,7 +692,7 @@ def choose_conv1d(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -854,7 +854,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, F,
             x_padded.stride(1), b.stride(0), *y.stride(),
             groups=groups, R=R, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_Y=math.gcd(16, y.stride(0), y.stride(1), P),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_Y=lib.vec(y.stride(0), y.stride(1), P),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -2052,7 +2052,7 @@ def choose_conv1d_backward_dx(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2248,7 +2248,7 @@ def choose_conv1d_backward_dw(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -2350,8 +2350,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, F,
             x_padded.stride(1), *dw.stride(),
             groups=groups, P=P, PATCH_C=PATCH_C, PATCH_R=PATCH_R, stride=stride, pad=pad, dil=dil,
-            COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DW=math.gcd(16, dw.stride(0), dw.stride(1), R), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), R),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n__padded)
@@ -2468,7 +2468,7 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         conv1d_backward_db_part[grid](
             dy, db_sum_part, (F // groups) * groups, N, P, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2480,14 +2480,14 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_loop[grid](
             dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 

@@ -812,7 +812,7 @@ def choose_conv2d(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -989,7 +989,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded.stride(1), x_padded.stride(2), b.stride(0), *y.stride(),
             groups=groups, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, dil=dil,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), y.stride(2), Q), enable_fp_fusion=True,
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), Q), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -2384,7 +2384,7 @@ def choose_conv2d_backward_dx(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2593,7 +2593,7 @@ def choose_conv2d_backward_dw(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -2715,7 +2715,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x_padded.stride(1), x_padded.stride(2), *dw.stride(),
             groups=groups, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
             stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DW=math.gcd(16, dw.stride(0), dw.stride(1), dw.stride(2), S), enable_fp_fusion=True,
+            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -2839,8 +2839,8 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         conv2d_backward_db_part[grid](
             dy, db_sum_part, (F // groups) * groups, N, P * Q, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv2d_backward_db_finish[grid](
@@ -2851,15 +2851,15 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_loop[grid](
             dy, db, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -581,7 +581,7 @@ def choose_conv3d(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -711,7 +711,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q),
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1814,7 +1814,7 @@ def choose_conv3d_backward_dx(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1861,7 +1861,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     batches = stride * stride * stride
     M = N * d_steps * h_steps * w2_steps
     patched = lib.takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
-    covered = lib.covered(N, d_steps, h_steps, w2_steps, apart=(stride) * dx.stride(4))
+    covered = lib.covered(N, d_steps, h_steps, w2_steps, apart=stride * dx.stride(4))
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     pad4_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
@@ -1889,7 +1889,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             h_steps,
             w2_steps,
             steps=4 * lib.cdiv(f_padded, BLOCK_K),
-            apart=(stride) * dx.stride(4),
+            apart=stride * dx.stride(4),
         )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
@@ -1913,7 +1913,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             N, d_steps, h_steps, w2_steps, D, H, W, *dx.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_D1=PATCH_D1,
             PATCH_H1=PATCH_H1, PATCH_W21=PATCH_W21, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), w2_steps),
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), w2_steps),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
@@ -1979,7 +1979,7 @@ def choose_conv3d_backward_dw(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -2070,7 +2070,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             x_padded_patches, dy_padded_tiles, dw, F, n__padded, C, K, R, S, *dw.stride(),
             O=O, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_K_=PATCH_K_, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
             stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DW=math.gcd(16, dw.stride(0), dw.stride(1), dw.stride(2), dw.stride(3), S),
+            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), dw.stride(3), S),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -2193,7 +2193,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
         grid = (PARTS, lib.cdiv(F, ROWS))
         conv3d_backward_db_part[grid](
             dy, db_sum_part, F, N, O * P * Q, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
@@ -2205,14 +2205,14 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(N * O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_loop[grid](
             dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -985,7 +985,7 @@ def choose_conv_group_norm_silu_conv2d(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1109,7 +1109,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             b.stride(0), *conv2d.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            VEC_CONV2D=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
+            VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1282,7 +1282,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1292,7 +1292,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -1305,14 +1305,14 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_y_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
             Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1322,8 +1322,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1333,7 +1332,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
             *gain.stride(), *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -1343,7 +1342,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -1358,7 +1357,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
             *conv2d.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_y_channels_finish[grid](
@@ -1366,7 +1365,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1378,7 +1377,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             HALF=x.element_size() == 2,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2597,7 +2596,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -2731,8 +2730,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             Q, Cg, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            VEC_CONV2D=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            VEC_CONV2D_KEPT=math.gcd(16, conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
+            VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
+            VEC_CONV2D_KEPT=lib.vec(conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -2909,7 +2908,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2919,7 +2918,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -2932,14 +2931,14 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_forward_y_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
             Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2949,8 +2948,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2960,7 +2958,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
             *gain.stride(), *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -2970,7 +2968,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -2985,7 +2983,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
             *conv2d.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_forward_y_channels_finish[grid](
@@ -2993,7 +2991,7 @@ def launch_conv_group_norm_silu_forward_y(
             Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -3005,7 +3003,7 @@ def launch_conv_group_norm_silu_forward_y(
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             HALF=x.element_size() == 2,
-            VEC=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -5227,7 +5225,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         conv_group_norm_silu_backward_mu_sum_part1[grid](
             conv2d_kept, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d_kept.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, conv2d_kept.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2", "MERGE"),
         )  # fmt: skip
         conv_group_norm_silu_backward_mu_sum_part2[grid](
@@ -5235,7 +5233,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             N * groups, Cg, P * Q, Cg * P * Q, P, Q, *conv2d_kept.stride(), *gain.stride(),
             *bias.stride(), *dy.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -5252,8 +5250,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
             *bias.stride(), *dy.stride(), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
@@ -5262,7 +5260,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             Cg * P * Q, *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
             *bias.stride(), *dy.stride(), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -5357,7 +5355,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             Cg * N * groups, P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0),
             *conv2d_kept.stride(), mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -5374,7 +5372,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             dgroup_norm_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -5385,7 +5383,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             dgroup_norm_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -5478,8 +5476,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum_part, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(),
             COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv_group_norm_silu_backward_dvar_sum_finish[grid](
@@ -5493,8 +5491,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             groups=groups, COMPUTE=COMPUTE,
-            VEC=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
@@ -5502,8 +5500,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -5656,7 +5654,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -5671,7 +5669,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *conv2d_kept.stride(), *mu_sum.stride(), *var_sum.stride(), gain.stride(0),
             bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_backward_dconv2d_finish[grid](
@@ -5681,7 +5679,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
@@ -5693,7 +5691,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -5704,7 +5702,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -5720,7 +5718,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
+            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         conv_group_norm_silu_backward_dconv2d_channels_finish[grid](
@@ -5731,7 +5729,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
@@ -5743,7 +5741,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -5756,7 +5754,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *dconv2d.stride(),
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -5840,7 +5838,7 @@ def choose_conv_group_norm_silu_backward_dx(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
@@ -5953,7 +5951,7 @@ def choose_conv_group_norm_silu_backward_dw(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,

@@ -213,7 +213,7 @@ def choose_conv_transpose1d(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -967,7 +967,7 @@ def choose_conv_transpose1d_backward_dx(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1049,8 +1049,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, L, dy_padded.stride(1),
             *dx.stride(),
             R=R, PATCH_N_=PATCH_N_, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), L), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(dx.stride(0), dx.stride(1), L),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
@@ -1104,7 +1104,7 @@ def choose_conv_transpose1d_backward_dw(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1261,7 +1261,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
         grid = (PARTS, lib.cdiv(F, ROWS))
         conv_transpose1d_backward_db_part[grid](
             dy, db_sum_part, F, N, P, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
@@ -1273,14 +1273,14 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_rows[grid](
             dy, db, F, N * P, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_loop[grid](
             dy, db, F, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 

@@ -404,7 +404,7 @@ def choose_conv_transpose2d(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -448,7 +448,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     batches = stride * stride
     M = N * p_steps * q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), copied=True)
-    covered = lib.covered(N, p_steps, q_steps, apart=(stride) * y.stride(3))
+    covered = lib.covered(N, p_steps, q_steps, apart=stride * y.stride(3))
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16)
@@ -472,7 +472,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             p_steps,
             q_steps,
             steps=4 * lib.cdiv(c_padded, BLOCK_K),
-            apart=(stride) * y.stride(3),
+            apart=stride * y.stride(3),
         )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
@@ -493,8 +493,8 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             q_steps, P, Q, *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_P1=PATCH_P1,
             PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), y.stride(2), q_steps),
-            enable_fp_fusion=True, **config,
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), q_steps), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     elif variant == "mixed":
         x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -1207,7 +1207,7 @@ def choose_conv_transpose2d_backward_dx(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1294,7 +1294,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy_padded.stride(2), *dx.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad, stride=stride,
             COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), dx.stride(2), W), enable_fp_fusion=True,
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), W), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1353,7 +1353,7 @@ def choose_conv_transpose2d_backward_dw(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,

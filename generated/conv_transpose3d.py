@@ -519,7 +519,7 @@ def choose_conv_transpose3d(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -566,7 +566,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
-    covered = lib.covered(N, o_steps, p_steps, q_steps, apart=(stride) * y.stride(4))
+    covered = lib.covered(N, o_steps, p_steps, q_steps, apart=stride * y.stride(4))
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     pad4_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
@@ -592,7 +592,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             p_steps,
             q_steps,
             steps=4 * lib.cdiv(c_padded, BLOCK_K),
-            apart=(stride) * y.stride(4),
+            apart=stride * y.stride(4),
         )
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
@@ -614,7 +614,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             N, o_steps, p_steps, q_steps, O, P, Q, b.stride(0), *y.stride(),
             INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_O1=PATCH_O1,
             PATCH_P1=PATCH_P1, PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), y.stride(2), y.stride(3), q_steps),
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), q_steps),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
@@ -1540,7 +1540,7 @@ def choose_conv_transpose3d_backward_dx(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1639,7 +1639,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy_padded.stride(2), dy_padded.stride(3), *dx.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_D=PATCH_D, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), W),
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), W),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1702,7 +1702,7 @@ def choose_conv_transpose3d_backward_dw(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1875,7 +1875,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
         grid = (PARTS, lib.cdiv(F, ROWS))
         conv_transpose3d_backward_db_part[grid](
             dy, db_sum_part, F, N, O * P * Q, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
@@ -1887,14 +1887,14 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(N * O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_loop[grid](
             dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

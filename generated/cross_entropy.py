@@ -208,28 +208,28 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         cross_entropy_part[grid](
             x, target, m_part, lse_sum_part, N, V, x.stride(0), target.stride(0), x.stride(1),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         cross_entropy_finish[grid](
             x, target, m_part, lse_sum_part, loss, N, V, x.stride(0), target.stride(0), x.stride(1),
             loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=math.gcd(16, N), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         cross_entropy_rows[grid](
             x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -620,7 +620,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             tickets, target, dloss, x, m_part, lse_sum_part, dx, N, V, target.stride(0),
             dloss.stride(0), *x.stride(), *dx.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -630,15 +630,14 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
         cross_entropy_backward_part[grid](
             target, dloss, x, m_part, lse_sum_part, N, V, target.stride(0), dloss.stride(0),
             *x.stride(),
-            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, V, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(V, x.stride(0)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         cross_entropy_backward_finish[grid](
             target, dloss, m_part, lse_sum_part, x, dx, N, V, target.stride(0), dloss.stride(0),
             *x.stride(), *dx.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -646,7 +645,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
             *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, ignore=ignore,
-            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
@@ -654,7 +653,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
             *dx.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

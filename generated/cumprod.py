@@ -146,18 +146,18 @@ def launch_cumprod(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         cumprod_part[grid](
             x, y_prod_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         cumprod_finish[grid](
             y_prod_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         cumprod_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -453,19 +453,19 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         cumprod_backward_dx_prod_part[grid](
             x, dx_prod_part, batch * D, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         cumprod_backward_dx_prod_finish[grid](
             dx_prod_part, x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_prod_scan[grid](
             x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -538,8 +538,8 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         cumprod_backward_dx_part[grid](
             dy, dx_prod, dx_sum_part, batch * D, D, *dy.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         cumprod_backward_dx_finish[grid](
@@ -550,15 +550,15 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_rows[grid](
             dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_loop[grid](
             dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

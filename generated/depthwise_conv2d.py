@@ -332,7 +332,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             x, w, b, y, C * N * P, Q, R, S, C * P, P, C, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, stride=stride, pad=pad,
-            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -851,7 +851,7 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy, w, dx, C * H * N, W, R, S, C * H, H, C, P, Q, *dy.stride(), *w.stride(),
             *dx.stride(),
             COMPUTE=COMPUTE, pad=pad, stride=stride,
-            VEC=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+            VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -878,7 +878,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     depthwise_conv2d_backward_dw_box[grid](
         dy, x, dw, C * R, S, N, P, Q, R, H, W, *dy.stride(), *x.stride(), *dw.stride(),
         COMPUTE=COMPUTE, stride=stride, pad=pad,
-        VEC=math.gcd(16, S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
+        VEC=lib.vec(S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 
@@ -951,8 +951,8 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
         grid = (PARTS, lib.cdiv(C, ROWS))
         depthwise_conv2d_backward_db_part[grid](
             dy, db_sum_part, C, N, P * Q, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         depthwise_conv2d_backward_db_finish[grid](
@@ -963,15 +963,15 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_rows[grid](
             dy, db, C, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
+            COMPUTE=COMPUTE, VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_loop[grid](
             dy, db, C, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

@@ -60,8 +60,8 @@ def launch_embedding(table, idx, y) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     embedding_tile[grid](
         table, idx, y, N, D, V, idx.stride(0), *table.stride(), *y.stride(),
-        COMPUTE=COMPUTE, VEC=math.gcd(16, D, table.stride(0), y.stride(0)),
-        enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC=lib.vec(D, table.stride(0), y.stride(0)), enable_fp_fusion=True,
+        **config,
     )  # fmt: skip
 
 
@@ -315,14 +315,14 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
             idx, dy, dtable_sum_copies, N, D, COPIES, V, idx.stride(0), *dy.stride(),
             dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable_sum_copies.stride(2),
             COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
+            VEC=lib.vec(D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         embedding_backward_merge[grid](
             dtable_sum_copies, dtable, D * V, COPIES, D, dtable_sum_copies.stride(0),
             dtable_sum_copies.stride(1), dtable_sum_copies.stride(2), *dtable.stride(),
-            VEC=math.gcd(16, D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
+            VEC=lib.vec(D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
             enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
             num_warps=4,
         )  # fmt: skip
@@ -331,7 +331,7 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "scatter":
@@ -339,21 +339,20 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_epilogue[grid](
             dtable_sum, dtable, V, D, *dtable_sum.stride(), *dtable.stride(),
-            VEC=math.gcd(16, D, dtable_sum.stride(0), dtable.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, dtable_sum.stride(0), dtable.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_box[grid](
             dy, idx, dtable, V, D, N, *dy.stride(), idx.stride(0), *dtable.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dtable.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 

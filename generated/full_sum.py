@@ -157,7 +157,7 @@ def launch_full_sum(x, y) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         full_sum_part[grid](
             x, y_sum_part, batch, x.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -169,13 +169,13 @@ def launch_full_sum(x, y) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         full_sum_rows[grid](
             x, y, batch, x.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         full_sum_loop[grid](
             x, y, batch, x.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -340,7 +340,7 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         full_sum_backward_strided[grid](
             dx, dy, outer, middle, inner, *dx.stride(),
             DY_IS_TENSOR=isinstance(dy, torch.Tensor), COMPUTE=COMPUTE,
-            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -578,7 +578,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lines":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -588,7 +588,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -600,14 +600,14 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         group_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, Cg, batch,
             batch * Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -617,7 +617,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, N * groups, batch * Cg, batch, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=math.gcd(16, batch * Cg, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch * Cg, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -627,7 +627,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         x = lib.reshaped(x, N, groups, Cg, batch)
@@ -637,7 +637,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
             groups=groups, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -651,7 +651,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_channels_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, batch * Cg, Cg, *x.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2)), enable_fp_fusion=True,
+            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_channels_finish[grid](
@@ -659,7 +659,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -671,7 +671,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2010,14 +2010,14 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
         grid = (PARTS, lib.cdiv(rows, ROWS))
         group_norm_backward_mu_sum_part1[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2", "MERGE"),
         )  # fmt: skip
         group_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dy, gain, dmu_sum_part, eps, N * groups, Cg,
             batch, batch * Cg, *dy.stride(), *gain.stride(),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(batch, dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2033,8 +2033,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, batch * Cg, batch, *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch * Cg, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(batch * Cg, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
@@ -2043,7 +2042,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             *x.stride(), mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(),
             dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -2120,8 +2119,8 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
         group_norm_backward_dy_rsqrt_sum_part[grid](
             dy, x, mu_sum, dy_rsqrt_sum_part, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_dy_rsqrt_sum_finish[grid](
@@ -2133,16 +2132,16 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
         group_norm_backward_dy_rsqrt_sum_rows[grid](
             dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
 
 
@@ -2225,7 +2224,7 @@ def launch_group_norm_backward_dvar_sum(
             var_sum, dy_rsqrt_sum, gain, dvar_sum_part, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2241,7 +2240,7 @@ def launch_group_norm_backward_dvar_sum(
             var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -2250,7 +2249,7 @@ def launch_group_norm_backward_dvar_sum(
             var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -2382,7 +2381,7 @@ def launch_group_norm_backward_dx(
             *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
             dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -2394,7 +2393,7 @@ def launch_group_norm_backward_dx(
             dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, N, batch, Cg,
             batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_backward_dx_finish[grid](
@@ -2403,7 +2402,7 @@ def launch_group_norm_backward_dx(
             dbias.stride(0), *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
             *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
@@ -2414,7 +2413,7 @@ def launch_group_norm_backward_dx(
             *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -2425,7 +2424,7 @@ def launch_group_norm_backward_dx(
             dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
             *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -2438,7 +2437,7 @@ def launch_group_norm_backward_dx(
             batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         group_norm_backward_dx_channels_finish[grid](
@@ -2448,7 +2447,7 @@ def launch_group_norm_backward_dx(
             *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
@@ -2459,7 +2458,7 @@ def launch_group_norm_backward_dx(
             *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2471,7 +2470,7 @@ def launch_group_norm_backward_dx(
             *dmu_sum.stride(), *dx.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2551,7 +2550,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=math.gcd(16, Cg), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(Cg), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_deps_finish[grid](
@@ -2564,7 +2563,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             var_sum, dy_rsqrt_sum, gain, deps, eps, Cg * N * groups, Cg, batch * Cg, Cg * groups,
             var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, Cg * N * groups), enable_fp_fusion=True, **config,
+            VEC=lib.vec(Cg * N * groups), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
@@ -2572,7 +2571,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=math.gcd(16, Cg), enable_fp_fusion=True, **config,
+            VEC=lib.vec(Cg), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

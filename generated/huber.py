@@ -198,8 +198,8 @@ def launch_huber(x, t, loss, delta) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         huber_part[grid](
             x, t, loss_sum_part, delta, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            VEC=math.gcd(16, batch), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         huber_finish[grid](
@@ -210,15 +210,15 @@ def launch_huber(x, t, loss, delta) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         huber_rows[grid](
             x, t, loss, delta, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         huber_loop[grid](
             x, t, loss, delta, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -679,7 +679,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             tickets, x, t, ddelta_sum_part, ddelta, dx, dt, dloss, delta, batch, x.stride(0),
             t.stride(0), dx.stride(0), dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -689,14 +689,14 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         huber_backward_part[grid](
             x, t, ddelta_sum_part, dloss, delta, batch, x.stride(0), t.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         huber_backward_finish[grid](
             ddelta_sum_part, ddelta, x, t, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0),
             dx.stride(0), dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -705,7 +705,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
             COMPUTE=COMPUTE, DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -714,7 +714,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=math.gcd(16, batch),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

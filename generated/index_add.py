@@ -184,7 +184,7 @@ def launch_index_add(y0, index, x, y) -> None:
             index, x, y_sum_copies, N, D, COPIES, V, index.stride(0), *x.stride(),
             y_sum_copies.stride(0), y_sum_copies.stride(1), y_sum_copies.stride(2),
             COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
+            VEC=lib.vec(D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
@@ -192,7 +192,7 @@ def launch_index_add(y0, index, x, y) -> None:
             y_sum_copies, y0, y, D * V, COPIES, D, y_sum_copies.stride(0), y_sum_copies.stride(1),
             y_sum_copies.stride(2), *y0.stride(), *y.stride(),
             COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
+            VEC=lib.vec(D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
             enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
             num_warps=4,
         )  # fmt: skip
@@ -201,20 +201,20 @@ def launch_index_add(y0, index, x, y) -> None:
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_scatter[grid](
             index, x, y_sum, N, D, V, index.stride(0), *x.stride(), *y_sum.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y_sum.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y_sum.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_epilogue[grid](
             y0, y_sum, y, V, D, *y0.stride(), *y_sum.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, y0.stride(0), y_sum.stride(0), y.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, y0.stride(0), y_sum.stride(0), y.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_box[grid](
             x, index, y0, y, V, D, N, *x.stride(), index.stride(0), *y0.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y0.stride(0), y.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y0.stride(0), y.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -348,7 +348,7 @@ def launch_index_add_backward(index, dy, dx) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     index_add_backward_tile[grid](
         dy, index, dx, N, D, V, index.stride(0), *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
         **config,
     )  # fmt: skip
 

@@ -534,7 +534,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             tickets, x, mu_sum_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch,
             C, *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -546,14 +546,14 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -563,7 +563,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
@@ -573,7 +573,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -585,14 +585,14 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_channels_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, C, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
@@ -603,7 +603,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -614,7 +614,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1750,14 +1750,14 @@ def launch_instance_norm_backward_mu_sum(
         instance_norm_backward_mu_sum_part1[grid](
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch,
             *x.stride(), *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
             eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         instance_norm_backward_mu_sum_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, mu_sum, var_sum,
@@ -1765,7 +1765,7 @@ def launch_instance_norm_backward_mu_sum(
             mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0), *dy.stride(), *x.stride(),
             *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, batch, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "rows":
@@ -1781,7 +1781,7 @@ def launch_instance_norm_backward_mu_sum(
             mu_sum.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0),
             gain.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "loop":
@@ -1797,7 +1797,7 @@ def launch_instance_norm_backward_mu_sum(
             *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
             dy_rsqrt_sum.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -1815,14 +1815,14 @@ def launch_instance_norm_backward_mu_sum(
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch, C,
             *x.stride(), *dy.stride(),
             COMPUTE=COMPUTE,
-            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         instance_norm_backward_mu_sum_channels_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
             eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
         instance_norm_backward_mu_sum_channels_finish[grid](
@@ -1831,7 +1831,7 @@ def launch_instance_norm_backward_mu_sum(
             *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(), *dy.stride(), *x.stride(),
             *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
@@ -1844,7 +1844,7 @@ def launch_instance_norm_backward_mu_sum(
             *mu_sum.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(),
             gain.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1857,7 +1857,7 @@ def launch_instance_norm_backward_mu_sum(
             *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
             *dy_rsqrt_sum.stride(), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1935,7 +1935,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, C, N, batch, *dy.stride(),
             *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
@@ -1949,7 +1949,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dy, x, mu_sum, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(),
             *x.stride(), *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -1958,7 +1958,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
             *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2035,7 +2035,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         instance_norm_backward_deps_part[grid](
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N, C, batch, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -2048,7 +2048,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         instance_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C * N, batch, C, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=math.gcd(16, C * N),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(C * N),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -2056,7 +2056,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         instance_norm_backward_deps_loop[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, C),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -948,7 +948,7 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
         grid = (PARTS, lib.cdiv(M, ROWS))
         int8_linear_backward_dsx_part[grid](
             dy, sw, acc, dsx_sum_part, M, N, *dy.stride(), sw.stride(0), *acc.stride(),
-            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(M, config["MERGE"]),)
@@ -960,13 +960,13 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
         grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_rows[grid](
             dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_loop[grid](
             dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1026,26 +1026,26 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         int8_linear_backward_dsw_part[grid](
             dy, acc, sx, dsw_sum_part, N, M, *dy.stride(), *acc.stride(), sx.stride(0),
-            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         int8_linear_backward_dsw_finish[grid](
             dsw_sum_part, dsw, N, dsw.stride(0),
-            VEC=math.gcd(16, N), enable_fp_fusion=True,
+            VEC=lib.vec(N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         int8_linear_backward_dsw_rows[grid](
             dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         int8_linear_backward_dsw_loop[grid](
             dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            VEC=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -166,7 +166,7 @@ def launch_kl_div(x, t, loss) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         kl_div_part[grid](
             t, x, loss_sum_part, N, D, *t.stride(), *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -178,14 +178,14 @@ def launch_kl_div(x, t, loss) -> None:
         grid = (lib.cdiv(N, ROWS),)
         kl_div_rows[grid](
             t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         kl_div_loop[grid](
             t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -352,11 +352,10 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     kl_div_backward_strided[grid](
         dloss, t_, dx, x, dt, outer, middle, inner, *dloss.stride(), *t_.stride(), *dx.stride(),
         *x.stride(), *dt.stride(),
-        COMPUTE=COMPUTE, VEC_DLOSS=math.gcd(16, dloss.stride(0), dloss.stride(1)),
-        VEC_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
-        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
-        VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
-        VEC_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DLOSS=lib.vec(dloss.stride(0), dloss.stride(1)),
+        VEC_T_=lib.vec(t_.stride(0), t_.stride(1)), VEC_DX=lib.vec(dx.stride(0), dx.stride(1)),
+        VEC_X=lib.vec(x.stride(0), x.stride(1)),
+        VEC_DT=lib.vec(dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

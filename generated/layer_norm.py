@@ -328,7 +328,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             tickets, x, mu_sum_part, var_sum_part, var_sum_count, w, b, y, eps, batch, D,
             *x.stride(), w.stride(0), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -338,28 +338,28 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         layer_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         layer_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, w, b, y, eps, batch, D, *x.stride(),
             w.stride(0), b.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         layer_norm_rows[grid](
             x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         layer_norm_loop[grid](
             x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1043,21 +1043,21 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
         layer_norm_backward_mu_sum_part1[grid](
             x, dy, w, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, batch, D, *x.stride(),
             *dy.stride(), w.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         layer_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, dy, w, x, dy_rsqrt_part, eps,
             batch, D, *dy.stride(), w.stride(0), *x.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         layer_norm_backward_mu_sum_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, mu_sum, var_sum, dy_rsqrt_part,
             dy_rsqrt, dy, w, x, dx, eps, batch, D, mu_sum.stride(0), var_sum.stride(0),
             dy_rsqrt.stride(0), *dy.stride(), w.stride(0), *x.stride(), *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -1066,7 +1066,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             x, mu_sum, var_sum, dy, w, dy_rsqrt, dx, eps, batch, D, *x.stride(), mu_sum.stride(0),
             var_sum.stride(0), *dy.stride(), w.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -1075,7 +1075,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -1147,13 +1147,13 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             dy, x, mu_sum, var_sum, dw_sum_part, db_sum_part, eps, D, batch, *dy.stride(),
             *x.stride(), mu_sum.stride(0), var_sum.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, config["MERGE"]),)
         layer_norm_backward_dw_finish[grid](
             dw_sum_part, db_sum_part, dw, db, D, dw.stride(0), db.stride(0),
-            VEC=math.gcd(16, D), enable_fp_fusion=True,
+            VEC=lib.vec(D), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -1162,7 +1162,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(D, ROWS),)
@@ -1170,7 +1170,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1243,7 +1243,7 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
         grid = (PARTS, lib.cdiv(rows, ROWS))
         layer_norm_backward_deps_part[grid](
             var_sum, dy_rsqrt, deps_sum_part, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, batch),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -1255,14 +1255,14 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
         grid = (lib.cdiv(rows, ROWS),)
         layer_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=math.gcd(16, batch),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         layer_norm_backward_deps_loop[grid](
             var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, batch),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

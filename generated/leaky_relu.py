@@ -134,8 +134,8 @@ def launch_leaky_relu(x, y, slope) -> None:
         leaky_relu_strided[grid](
             x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
-            VEC_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1), inner),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -466,8 +466,8 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         leaky_relu_backward_two_pass[grid](
             tickets, x, dy, dslope_sum_part, dslope, dx, slope, batch, x.stride(0), dy.stride(0),
             dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -475,28 +475,28 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         leaky_relu_backward_part[grid](
             x, dy, dslope_sum_part, batch, x.stride(0), dy.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         leaky_relu_backward_finish[grid](
             dslope_sum_part, dslope, x, dy, dx, slope, batch, x.stride(0), dy.stride(0),
             dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_rows[grid](
             x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_loop[grid](
             x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

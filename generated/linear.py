@@ -1774,26 +1774,26 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         linear_backward_db_part[grid](
             dy, db_sum_part, N, batch, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         linear_backward_db_finish[grid](
             db_sum_part, db, N, db.stride(0),
-            VEC=math.gcd(16, N), enable_fp_fusion=True,
+            VEC=lib.vec(N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         linear_backward_db_rows[grid](
             dy, db, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         linear_backward_db_loop[grid](
             dy, db, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -1854,13 +1854,13 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         linear_gelu_backward_db_part[grid](
             dy, acc_kept, b, db_sum_part, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         linear_gelu_backward_db_finish[grid](
             db_sum_part, db, N, db.stride(0),
-            VEC=math.gcd(16, N), enable_fp_fusion=True,
+            VEC=lib.vec(N), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -1868,14 +1868,14 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         linear_gelu_backward_db_rows[grid](
             dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         linear_gelu_backward_db_loop[grid](
             dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

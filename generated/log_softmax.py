@@ -301,7 +301,7 @@ def launch_log_softmax(x, y) -> None:
         grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         log_softmax_two_pass[grid](
             tickets, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -311,26 +311,26 @@ def launch_log_softmax(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         log_softmax_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         log_softmax_finish[grid](
             m_part, y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         log_softmax_rows[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         log_softmax_loop[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -750,7 +750,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             tickets, x, dy, m_part, y_sum_part, dy_log_sum_part, dx, batch, D, *x.stride(),
             *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -761,15 +761,14 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         log_softmax_backward_part[grid](
             x, dy, m_part, y_sum_part, dy_log_sum_part, batch, D, *x.stride(), *dy.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         log_softmax_backward_finish[grid](
             m_part, y_sum_part, dy_log_sum_part, x, dy, dx, batch, D, *x.stride(), *dy.stride(),
             *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -777,7 +776,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         log_softmax_backward_rows[grid](
             x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -785,7 +784,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         log_softmax_backward_loop[grid](
             x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 

@@ -186,7 +186,7 @@ def launch_logsumexp(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         logsumexp_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, config["MERGE"]),)
@@ -198,13 +198,13 @@ def launch_logsumexp(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS),)
         logsumexp_rows[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         logsumexp_loop[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -560,8 +560,8 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         logsumexp_backward_two_pass[grid](
             tickets, x, m_part, y_sum_part, dy, dx, batch, D, *x.stride(), dy.stride(0),
             *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -570,27 +570,27 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         logsumexp_backward_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=math.gcd(16, D, x.stride(0)),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         logsumexp_backward_finish[grid](
             m_part, y_sum_part, dy, x, dx, batch, D, dy.stride(0), *x.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         logsumexp_backward_rows[grid](
             x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         logsumexp_backward_loop[grid](
             x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

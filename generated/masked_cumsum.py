@@ -152,19 +152,19 @@ def launch_masked_cumsum(x, mask, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         masked_cumsum_part[grid](
             mask, x, y_sum_part, batch, D, *mask.stride(), *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, mask.stride(0), x.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, mask.stride(0), x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
         masked_cumsum_finish[grid](
             y_sum_part, mask, x, y, batch, D, *mask.stride(), *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, mask.stride(0), x.stride(0), y.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, mask.stride(0), x.stride(0), y.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         masked_cumsum_scan[grid](
             mask, x, y, batch, D, *mask.stride(), *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, mask.stride(0), x.stride(0), y.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, mask.stride(0), x.stride(0), y.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -387,19 +387,19 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         masked_cumsum_backward_part[grid](
             dy, dy_where_part, batch, D, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "RUN"),
         )  # fmt: skip
         masked_cumsum_backward_finish[grid](
             dy_where_part, dy, mask, dx, batch, D, *dy.stride(), *mask.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), mask.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), mask.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         masked_cumsum_backward_scan[grid](
             dy, mask, dx, batch, D, *dy.stride(), *mask.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), mask.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), mask.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

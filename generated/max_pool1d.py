@@ -269,7 +269,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         max_pool1d_box[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
-            VEC=math.gcd(16, P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -688,7 +688,7 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
         max_pool1d_backward_y_at_box[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
-            VEC=math.gcd(16, P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)),
+            VEC=lib.vec(P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -712,7 +712,7 @@ def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> Non
     max_pool1d_backward_dx_box[grid](
         dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),
         COMPUTE=COMPUTE, win=win, pad=pad, dil=dil, stride=stride,
-        VEC=math.gcd(16, L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
+        VEC=lib.vec(L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

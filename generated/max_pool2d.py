@@ -298,7 +298,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         max_pool2d_box[grid](
             x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -784,7 +784,7 @@ def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
         max_pool2d_backward_y_at_box[grid](
             x, y_at, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -810,7 +810,7 @@ def launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
         dy, y_at, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *y_at.stride(),
         *dx.stride(),
         COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
-        VEC=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+        VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

@@ -353,7 +353,7 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
         max_pool3d_box[grid](
             x, y, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -931,7 +931,7 @@ def launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
             x, y_at, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(),
             *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            VEC=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3)),
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -958,7 +958,7 @@ def launch_max_pool3d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
         dy, y_at, dx, C * D * H * N, W, C * D * H, D * H, C, H, D, O, P, Q, *dy.stride(),
         *y_at.stride(), *dx.stride(),
         COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
-        VEC=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), dy.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3), dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3)),
+        VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dy.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3), dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip
 

@@ -304,7 +304,7 @@ def launch_max_with_index_float(x, v, i) -> None:
         max_with_index_float_part[grid](
             x, v_max_part, i_best, i_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -316,14 +316,14 @@ def launch_max_with_index_float(x, v, i) -> None:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_rows[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_loop[grid](
             x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -396,7 +396,7 @@ def launch_max_with_index_int(x, v, i) -> None:
         max_with_index_int_part[grid](
             x, v_part, i_best, i_at, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -409,15 +409,15 @@ def launch_max_with_index_int(x, v, i) -> None:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_rows[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, VEC=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, **config,
+            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_loop[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -696,7 +696,7 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
         max_with_index_backward_v_at_part[grid](
             x, v_at_best, v_at_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -708,14 +708,14 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_backward_v_at_rows[grid](
             x, v_at, N, D, *x.stride(), v_at.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_backward_v_at_loop[grid](
             x, v_at, N, D, *x.stride(), v_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -735,7 +735,7 @@ def launch_max_with_index_backward_dx(x, dv, v_at, dx) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     max_with_index_backward_dx_tile[grid](
         v_at, dv, dx, N, D, v_at.stride(0), dv.stride(0), *dx.stride(),
-        COMPUTE=COMPUTE, VEC=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

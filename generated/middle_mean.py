@@ -190,27 +190,27 @@ def launch_middle_mean(x, y) -> None:
         grid = (PARTS, B * lib.cdiv(D, ROWS))
         middle_mean_part[grid](
             x, y_sum_part, D, M, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (B * lib.cdiv(D, config["MERGE"]),)
         middle_mean_finish[grid](
             y_sum_part, y, D, M, y.stride(0),
-            VEC=math.gcd(16, D), enable_fp_fusion=True,
+            VEC=lib.vec(D), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (B * lib.cdiv(D, ROWS),)
         middle_mean_rows[grid](
             x, y, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (B * lib.cdiv(D, ROWS),)
         middle_mean_loop[grid](
             x, y, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -345,8 +345,8 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
     )
     middle_mean_backward_strided[grid](
         dy, dx, outer, middle, inner, M, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
+        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

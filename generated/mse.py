@@ -171,7 +171,7 @@ def launch_mse(x, t, loss) -> None:
         grid = (PARTS, lib.cdiv(rows, ROWS))
         mse_part[grid](
             x, t, loss_sum_part, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -183,13 +183,13 @@ def launch_mse(x, t, loss) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         mse_rows[grid](
             x, t, loss, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         mse_loop[grid](
             x, t, loss, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, batch), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -442,10 +442,9 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
             x, t_, dx, dt, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
             *dx.stride(), *dt.stride(),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(1)),
-            VEC_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
-            VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
-            VEC_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_T_=lib.vec(t_.stride(0), t_.stride(1)),
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1)),
+            VEC_DT=lib.vec(dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -154,19 +154,19 @@ def launch_reverse_cumsum(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         reverse_cumsum_part[grid](
             x, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "RUN"),
         )  # fmt: skip
         reverse_cumsum_finish[grid](
             y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         reverse_cumsum_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -356,18 +356,18 @@ def launch_reverse_cumsum_backward(dy, dx) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         reverse_cumsum_backward_part[grid](
             dy, dx_sum_part, batch, D, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
         reverse_cumsum_backward_finish[grid](
             dx_sum_part, dy, dx, batch, D, *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         reverse_cumsum_backward_scan[grid](
             dy, dx, batch, D, *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 

@@ -284,7 +284,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             tickets, x, ms_sum_part, gain, y, eps, batch, D, *x.stride(), gain.stride(0),
             *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -292,27 +292,27 @@ def launch_rms_norm(x, gain, y, eps) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         rms_norm_part[grid](
             x, ms_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         rms_norm_finish[grid](
             ms_sum_part, x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         rms_norm_rows[grid](
             x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         rms_norm_loop[grid](
             x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -959,7 +959,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             *x.stride(), *dy.stride(), gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0),
             *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -970,7 +970,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
         rms_norm_backward_ms_sum_part[grid](
             x, dy, gain, ms_sum_part, dy_rsqrt_part, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         rms_norm_backward_ms_sum_finish[grid](
@@ -978,7 +978,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             ms_sum.stride(0), dy_rsqrt.stride(0), *dy.stride(), gain.stride(0), *x.stride(),
             *dx.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -987,7 +987,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             x, ms_sum, dy, gain, dy_rsqrt, dx, eps, batch, D, *x.stride(), ms_sum.stride(0),
             *dy.stride(), gain.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
@@ -996,7 +996,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -1067,13 +1067,13 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
             dy, x, ms_sum, dgain_sum_part, eps, D, batch, *dy.stride(), *x.stride(),
             ms_sum.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, config["MERGE"]),)
         rms_norm_backward_dgain_finish[grid](
             dgain_sum_part, dgain, D, dgain.stride(0),
-            VEC=math.gcd(16, D), enable_fp_fusion=True,
+            VEC=lib.vec(D), enable_fp_fusion=True,
             **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -1082,7 +1082,7 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
             dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(D, ROWS),)
@@ -1090,7 +1090,7 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
             dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1163,7 +1163,7 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
         grid = (PARTS, lib.cdiv(rows, ROWS))
         rms_norm_backward_deps_part[grid](
             ms_sum, dy_rsqrt, deps_sum_part, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, batch),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
@@ -1175,14 +1175,14 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
         grid = (lib.cdiv(rows, ROWS),)
         rms_norm_backward_deps_rows[grid](
             ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=math.gcd(16, batch),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         rms_norm_backward_deps_loop[grid](
             ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=math.gcd(16, batch),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -262,7 +262,7 @@ def launch_row_argmax_float(x, i) -> None:
         row_argmax_float_part[grid](
             x, i_best, i_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -274,14 +274,14 @@ def launch_row_argmax_float(x, i) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_rows[grid](
             x, i, N, D, *x.stride(), i.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_loop[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -353,7 +353,7 @@ def launch_row_argmax_int(x, i) -> None:
         row_argmax_int_part[grid](
             x, i_best, i_at, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -366,15 +366,15 @@ def launch_row_argmax_int(x, i) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_rows[grid](
             x, i, N, D, *x.stride(), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, VEC=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, **config,
+            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_loop[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=math.gcd(16, D, x.stride(0)),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

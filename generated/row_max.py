@@ -237,7 +237,7 @@ def launch_row_max_float(x, y) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         row_max_float_part[grid](
             x, y_max_part, N, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -249,13 +249,13 @@ def launch_row_max_float(x, y) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_max_float_rows[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_float_loop[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -321,7 +321,7 @@ def launch_row_max_int(x, y) -> None:
         row_max_int_part[grid](
             x, y_part, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -334,15 +334,15 @@ def launch_row_max_int(x, y) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_max_int_rows[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, VEC=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, **config,
+            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_int_loop[grid](
             x, y, N, D, *x.stride(), y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -616,7 +616,7 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
         row_max_backward_y_at_part[grid](
             x, y_at_best, y_at_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -628,14 +628,14 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_max_backward_y_at_rows[grid](
             x, y_at, N, D, *x.stride(), y_at.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_backward_y_at_loop[grid](
             x, y_at, N, D, *x.stride(), y_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -655,7 +655,7 @@ def launch_row_max_backward_dx(x, dy, y_at, dx) -> None:
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     row_max_backward_dx_tile[grid](
         y_at, dy, dx, N, D, y_at.stride(0), dy.stride(0), *dx.stride(),
-        COMPUTE=COMPUTE, VEC=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -264,7 +264,7 @@ def launch_row_norm_max(x, y) -> None:
         grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         row_norm_max_two_pass[grid](
             tickets, x, y_max_part, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
@@ -273,26 +273,26 @@ def launch_row_norm_max(x, y) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         row_norm_max_part[grid](
             x, y_max_part, N, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         row_norm_max_finish[grid](
             y_max_part, x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_rows[grid](
             x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_loop[grid](
             x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
 
@@ -750,7 +750,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         row_norm_max_backward_y_max_at_part[grid](
             x, y_max_at_best, y_max_at_at, y_max_part, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -763,14 +763,14 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_rows[grid](
             x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_loop[grid](
             x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -853,7 +853,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         row_norm_max_backward_dx_two_pass[grid](
             tickets, dy, y, dy_max_sum_part, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(),
             y_max.stride(0), y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -862,13 +862,13 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         row_norm_max_backward_dx_part[grid](
             dy, y, dy_max_sum_part, N, D, *dy.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         row_norm_max_backward_dx_finish[grid](
             dy_max_sum_part, y_max, dy, y_max_at, dx, N, D, y_max.stride(0), *dy.stride(),
             y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -876,7 +876,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         row_norm_max_backward_dx_rows[grid](
             dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
             y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
@@ -884,7 +884,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         row_norm_max_backward_dx_loop[grid](
             dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
             y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -159,7 +159,7 @@ def launch_row_sum(x, y) -> None:
         grid = (PARTS, lib.cdiv(N, ROWS))
         row_sum_part[grid](
             x, y_sum_part, N, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
@@ -171,13 +171,13 @@ def launch_row_sum(x, y) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_sum_rows[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_sum_loop[grid](
             x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -306,8 +306,8 @@ def launch_row_sum_backward(x, dy, dx) -> None:
     )
     row_sum_backward_strided[grid](
         dy, dx, outer, middle, inner, *dy.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        VEC_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+        COMPUTE=COMPUTE, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
+        VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
     )  # fmt: skip
 
 

@@ -300,8 +300,8 @@ def launch_softmax(x, y) -> None:
         grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         softmax_two_pass[grid](
             tickets, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -310,27 +310,27 @@ def launch_softmax(x, y) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         softmax_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=math.gcd(16, D, x.stride(0)),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0)),
             enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         softmax_finish[grid](
             m_part, y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
-            HALF=x.element_size() == 2, COMPUTE=COMPUTE,
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            HALF=x.element_size() == 2, COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         softmax_rows[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         softmax_loop[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -663,7 +663,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
         grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         softmax_backward_two_pass[grid](
             tickets, dy, y, dy_sum_part, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
@@ -672,26 +672,26 @@ def launch_softmax_backward(y, dy, dx) -> None:
         grid = (PARTS, lib.cdiv(batch, ROWS))
         softmax_backward_part[grid](
             dy, y, dy_sum_part, batch, D, *dy.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
             **lib.config_without(config, "PARTS_POW2"),
         )  # fmt: skip
         softmax_backward_finish[grid](
             dy_sum_part, dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         softmax_backward_rows[grid](
             dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         softmax_backward_loop[grid](
             dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -16,11 +16,11 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_text
 from tritongen.emit.product_view import Factor, Output, Place
 from tritongen.emit.sliding import SlidingWriter
-from tritongen.emit.text import launch_text, wrap
+from tritongen.emit.text import launch_text, precedence_of, wrap
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, affine, index, indices, poly
-from tritongen.ir.functions import ATOM
+from tritongen.ir.functions import ATOM, TERM
 from tritongen.schedule.classes.patches import Dim, operand, walked
 from tritongen.schedule.plan import KernelPlan
 
@@ -33,6 +33,7 @@ class Patch:
     """The names of where a tile begins and how far it reaches, by what walks a dim of a tensor."""
 
     places: tuple[ir.Binder, ...]  # as they follow each other in memory
+    names: tuple[str, ...]  # of the variables that walk them
     columns: Run
     channel: Run
     first: dict[Run, str]
@@ -88,13 +89,14 @@ def open_patch(writer: KernelWriter) -> Patch:
     binders = places_in_memory(writer.kernel)
     places: list[Run] = [(b.index,) for b in binders]
     columns, channel = tuple(d.index for d in n.digits), (k.digits[0].index,)
-    words = {run: "b" if run[0] == ir.BATCH else run[0] for run in places}
-    first = {run: writer.names.free(f"corner_{word}") for run, word in words.items()}
+    names = {run: writer.index_name(run[0]) for run in places}
+    first = {run: writer.names.free(f"corner_{name}") for run, name in names.items()}
     first |= {columns: "first_n", channel: "k"}
-    reach = {run: writer.names.free(f"PATCH_{word.upper()}") for run, word in words.items()}
+    reach = {run: writer.names.free(f"PATCH_{name.upper()}") for run, name in names.items()}
     writer.args.constants |= {side: side for side in reach.values()}
     return Patch(
         binders,
+        tuple(names.values()),
         columns,
         channel,
         first,
@@ -152,21 +154,22 @@ def apart_text(kernel: KernelPlan) -> str:
                 before = any(ir.BATCH in indices(c) for c in nest.coords[:k])
                 stride = f"{nest.name}.stride({k - len(nest.coords) if before else k})"
                 weight = weights[Idx(place)]
-                return stride if weight == poly(1) else f"({launch_text(weight)}) * {stride}"
+                if weight == poly(1):
+                    return stride
+                text = launch_text(weight)
+                return f"{wrap((text, precedence_of(text)), TERM)} * {stride}"
     return "1"
 
 
 def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
     """What walks the dims of a patch."""
-    names = [writer.index_name(b.index) for b in patch.places]
-    counts, found = [writer.names.free(f"patches_{name}") for name in names], []
-    for k, b in enumerate(patch.places):
+    counts, found = [writer.names.free(f"patches_{name}") for name in patch.names], []
+    for k, (b, name) in enumerate(zip(patch.places, patch.names, strict=True)):
         faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))
         apart = f"({apart})" if " " in apart else apart
-        wish = "batch" if b.index == ir.BATCH else names[k].upper()
-        extent = writer.extent(b.hi - b.lo, wish)
+        extent = writer.extent(b.hi - b.lo, name.upper())
         corner = patch.first[b.index,]
-        found.append(Place(names[k], extent, patch.sides[k], counts[k], corner, faster, apart))
+        found.append(Place(name, extent, patch.sides[k], counts[k], corner, faster, apart))
     return found
 
 

@@ -130,7 +130,7 @@ def said_multiples(writer: KernelWriter) -> dict[str, tuple[str, ...]]:
         said = {n: p for n, p in group.items() if n in args.sizes or n in args.strides}
         if said:
             wide = writer.names.free(f"VEC_{tensor.upper()}" if tensor else "VEC")
-            args.constants[wide] = f"math.gcd({', '.join(['16', *said.values()])})"
+            args.constants[wide] = f"lib.vec({', '.join(said.values())})"
             found[wide] = tuple(said)
     return found
 

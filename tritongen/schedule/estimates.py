@@ -14,7 +14,7 @@ TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of o
 # What stands behind the config in a row of candidates, by the model that takes it.
 COLUMNS = {
     "product_us": "how its factors come, bytes written ahead, sums",
-    "convolution_us": "how what slides comes, terms, bytes packed in front",
+    "convolution_us": "how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places",
 }
 
 

@@ -199,12 +199,9 @@ def convolution(s: Sketch) -> None:
     images, filters, channels, groups = s.sizes_apart(4)
     if s.maybe(0.2):
         n = images = "..."
-    p = [i for i in ("p", "q", "p2", "q2", "o2") if i not in (n, f, c, g) and i not in s.used][
-        :places
-    ]
-    r = [i for i in ("r", "s", "r2", "s2", "t2") if i not in (n, f, c, g) and i not in s.used][
-        :places
-    ]
+    taken = {n, f, c, g, *s.used}
+    p = [i for i in ("p", "q", "p2", "q2", "o2") if i not in taken][:places]
+    r = [i for i in ("r", "s", "r2", "s2", "t2") if i not in taken][:places]
     lengths = s.sizes_apart(places) if s.maybe(0.4) else tuple(s.size(1.0) for _ in range(places))
     taps = tuple(s.size(0.7) for _ in range(places))
     if s.maybe(0.1):

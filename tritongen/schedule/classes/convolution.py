@@ -10,6 +10,7 @@ multiplied by a zero in between.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -36,6 +37,10 @@ from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.tiles import tile
 from tritongen.schedule.views import accesses, views
+
+FITS, HALVES = "itemsize <= 4", "itemsize <= 2"
+COLUMNS, WARPS = "max(16, min(128, pow2(N)))", "8 if BLOCK_N == 128 else 4"
+TERMS = "taps * channels"
 
 
 # ---- phases of a transposed convolution ----------------------------------------------------------
@@ -216,90 +221,34 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
     """
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernels[-1].name, grid),)
-    columns, terms = "max(16, min(128, pow2(N)))", "taps * channels"
-    fits, halves = "itemsize <= 4", "itemsize <= 2"
-
-    def variant(name, requires, why, config, launch, estimate, packs=(), when=""):
-        more = dict(packs=packs, requires=requires, estimate=estimate)
-        return Variant(name, when or requires, why, config, launch, **more)
-
-    found = []
-    if len(kernels) > 1:
-        tapped = (Launch(kernels[0].name, grid),)
-        deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
-        by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
-        alone = "channels % 2 > 0"
-        # Where rows of columns are odd, or phases lie apart, a thread of 4 warps spills 1,472 bytes and more: 452 us, in
-        # fours 164; transposed 2,850, cuDNN 274.
-        narrow = "" if kernels[0].lets else " and (itemsize == 4 or N % 8 > 0)"
-        warps = f"8 if BLOCK_N == 128{narrow} else 4"
-        packed = of_convolution("packed", terms, "packed_bytes" if packs else "0", digits, alone)
-        if not kernels[
-            0
-        ].lets:  # of phases, which lie apart, 14 drawn ones took 1.1 to 45 times the best
-            found.append(
-                variant(
-                    "wide",
-                    halves,
-                    "by pointers, one tap and its packed channels a step, 256 columns",
-                    tile("128", "256", deep, "8", "3"),
-                    tapped,
-                    by_tap,
-                    copies,
-                    when=f"{halves} and N % 8 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
-                )
-            )
-        found += [
-            variant(
-                "mixed",
-                fits,
-                "by pointers, terms of several taps a step, channels packed",
-                tile("128", columns, "128 // itemsize", "8 if BLOCK_N == 128 else 4", "3"),
-                launch,
-                packed,
-                packs,
-            ),
-            variant(
-                "taps",
-                fits,
-                "by pointers, one tap and its packed channels a step",
-                tile(
-                    f"128 if {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
-                    columns,
-                    deep,
-                    warps,
-                    "3",
-                ),
-                tapped,
-                by_tap,
-                copies,
-            ),
-        ]
+    found = (
+        list(_by_packed_channels(kernels, packs, copies, times, digits)) if len(kernels) > 1 else []
+    )
     stored, stages = laned
     if stored:
         found.append(
-            variant(
+            _variant(
                 "pad4",
-                fits,
+                FITS,
                 "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
-                tile("128", columns, "32", "8 if BLOCK_N == 128 else 4", stages),
+                tile("128", COLUMNS, "32", WARPS, stages),
                 (Launch(kernels[1].name, grid),),
                 of_convolution("pad4", "taps * 4 * cdiv(channels, 4)", "pad4_bytes", digits),
                 stored,
             )
         )
-    gathered = of_convolution("gathered", terms, "0", digits)
+    gathered = of_convolution("gathered", TERMS, "0", digits)
     return (
         *found,
-        variant(
+        _variant(
             "terms",
-            fits,
+            FITS,
             "by pointers, operands as they lie",
-            tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4"),
+            tile("128", COLUMNS, "64 // itemsize", WARPS, "4"),
             launch,
             gathered,
         ),
-        variant(
+        _variant(
             "small",
             "True",
             "by pointers, operands as they lie, in small tiles",
@@ -308,6 +257,60 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
             gathered,
         ),
     )
+
+
+def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iterator[Variant]:
+    """Those whose operands are packed with the channels innermost.
+
+    Columns of phases lie apart: of tiles of 256, 14 drawn calls took 1.1 to 45 times the best variant, and in 128 a
+    thread of 4 warps spills 1,472 bytes (2,850 us, cuDNN 274). So it does where rows of columns are odd (452 us, in fours 164).
+    """
+    grid, phases = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), bool(kernels[0].lets)
+    tapped = (Launch(kernels[0].name, grid),)
+    deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
+    by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
+    if not phases:
+        yield _variant(
+            "wide",
+            HALVES,
+            "by pointers, one tap and its packed channels a step, 256 columns",
+            tile("128", "256", deep, "8", "3"),
+            tapped,
+            by_tap,
+            copies,
+            when=f"{HALVES} and N % 8 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
+        )
+    alone = "channels % 2 > 0"
+    yield _variant(
+        "mixed",
+        FITS,
+        "by pointers, terms of several taps a step, channels packed",
+        tile("128", COLUMNS, "128 // itemsize", WARPS, "3"),
+        (Launch(kernels[-1].name, grid),),
+        of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, alone),
+        packs,
+    )
+    even = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4"
+    yield _variant(
+        "taps",
+        FITS,
+        "by pointers, one tap and its packed channels a step",
+        tile(
+            f"128 if {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
+            COLUMNS,
+            deep,
+            WARPS if phases else even,
+            "3",
+        ),
+        tapped,
+        by_tap,
+        copies,
+    )
+
+
+def _variant(name, requires, why, config, launch, estimate, packs=(), when="") -> Variant:
+    more = dict(packs=packs, requires=requires, estimate=estimate)
+    return Variant(name, when or requires, why, config, launch, **more)
 
 
 def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
