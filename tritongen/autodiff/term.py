@@ -22,6 +22,7 @@ from tritongen.ir.algebra import (
     Floor,
     Poly,
     denominator,
+    extreme,
     index,
     indices,
     is_fractional,
@@ -32,7 +33,7 @@ from tritongen.ir.algebra import (
     walk,
     with_modulo,
 )
-from tritongen.ir.bounds import Facts, simplify
+from tritongen.ir.bounds import Facts, prove, simplify
 from tritongen.ir.nodes import (
     INTS,
     Binder,
@@ -72,19 +73,29 @@ def write(system: System, shapes: Shapes, said: Facts) -> Expr:
     inner = tuple(g for g in guards if indices(g.poly) & left)
     outer = tuple(g for g in guards if not indices(g.poly) & left)
     if binders and not exprs.is_zero(weight):
-        weight = _sum(binders, inner, weight)
+        weight = _sum(binders, inner, weight, said)
     if not outer or exprs.is_zero(weight):
         return weight
     condition = _condition(outer)
     return exprs.where(condition, weight, exprs.number(0, weight.dtype))
 
 
-def _sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr) -> Expr:
+def _sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr, said: Facts) -> Expr:
     """The sum, with factors that are the same for all terms before it.
 
-    Not under guards, where a sum of nothing is 0 whatever the factor.
+    Not under guards, where a sum of nothing is 0 whatever the factor; nor is it 0 / 0 where what it is divided
+    by, as in a mean's gradient, is the number of its terms.
     """
     own = {b.index for b in binders}
+    counts = {poly(1)}
+    for b in binders:
+        extent = b.hi - b.lo
+        counts = {c * e for c in counts for e in (extent, extreme("max", (ZERO, extent)))}
+
+    def at_least_1(e: Expr) -> Expr:
+        if not isinstance(e, IndexValue) or e.poly not in counts or prove(e.poly, ">", ZERO, said):
+            return e
+        return replace(e, poly=extreme("max", (e.poly, poly(1))))
 
     def total(e: Expr) -> Expr:
         match e:
@@ -95,7 +106,7 @@ def _sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr) -
             case Call("mul", (a, b)) if not exprs.free_indices(b) & own:
                 return exprs.mul(total(a), b)
             case Call("div", (a, b)) if not exprs.free_indices(b) & own:
-                return exprs.div(total(a), b)
+                return exprs.div(total(a), rebuild(b, at_least_1))
         return Reduce("sum", binders, guards, e, e.dtype)
 
     return (

@@ -297,7 +297,13 @@ def scale_of(writer: KernelWriter, scale: ir.Expr, size: dict[str, str]) -> Scal
 
 def is_loaded(side: ir.Expr, narrow: str) -> bool:
     """Whether a factor is multiplied as it lies in memory."""
-    return isinstance(side, ir.Cast) and isinstance(side.arg, ir.Read) and side.arg.dtype == narrow
+    read = side.arg if isinstance(side, ir.Cast) else side
+    return read is not side and holds_zeros(read) and read.dtype == narrow
+
+
+def holds_zeros(e: ir.Expr) -> bool:
+    """Whether a factor is one load that gives 0 where there is no term: `else 1` gives 1 there."""
+    return isinstance(e, ir.Read) and not e.fill
 
 
 def factor(
@@ -329,7 +335,7 @@ def factor(
         checks += [some] if some else []
         mask = ""
         # A whole number that is not there is multiplied by the other factor's 0, and is no NaN.
-        if checks or not (simple or stored_as(e) == WHOLE):
+        if checks or not (simple and holds_zeros(read) or stored_as(e) == WHOLE):
             mask = writer.mask(writer.axes_in_names(free_indices(e)), checks)
         writer.fill = {}
     lines, writer.lines = writer.lines, []
