@@ -46,8 +46,8 @@ def by_bits(op: Op, nests: Sequence[Nest]) -> frozenset[Key]:
     found: set[Key] = set()
     for cast in (e for n in nests for e in walk(n.body) if isinstance(e, Cast)):
         if "f16" in _kinds(op, cast.dtype):
-            for call in _made(cast.arg, named):
-                dtypes = _widened(op, call.args, named) or {}
+            for args in _made(cast.arg, named):
+                dtypes = _widened(op, args, named) or {}
                 wider = {
                     k for k, d in dtypes.items() if d != cast.dtype and "bf16" in _kinds(op, d)
                 }
@@ -60,11 +60,16 @@ def _kinds(op: Op, dtype: str) -> tuple[str, ...]:
     return next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
 
 
-def _made(expr: Expr, named: Mapping[str, Expr]) -> Iterator[Call]:
-    """The operations whose results are rounded as they are."""
+def _made(expr: Expr, named: Mapping[str, Expr]) -> Iterator[Sequence[Expr]]:
+    """Of what the operations are made whose results are rounded as they are.
+
+    A product of two terms is one, since LLVM drops the 1 that it begins with; the 0 of a sum it keeps, for -0.
+    """
     match expr:
-        case Call(fn) if fn in MADE:
-            yield expr
+        case Call(fn, args) if fn in MADE:
+            yield args
+        case Reduce("prod", body=body):
+            yield (body,)
         case Call(fn, args) if fn in SELECTED:
             for arg in args:
                 yield from _made(arg, named)
