@@ -654,11 +654,13 @@ def choose_conv1d(
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
+        STEPS = max(
+            1, min(lib.pow2(along), 16 // (stride_p * stride_p) if terms <= 10 else 8, 400 // terms)
+        )
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 256) // BLOCK),
-            num_warps=2 if terms <= 10 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 256 // terms)),
+            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
+            num_warps=2 if terms <= 10 else 1, STEPS=STEPS,
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -2032,10 +2034,10 @@ def choose_conv1d_backward_dx(
         and max(outer, lanes_extent) < 1 << 30
     ):
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 256) // BLOCK),
-            num_warps=2 if terms <= 10 else 4,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
+            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
+            num_warps=2 if terms <= 10 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // terms)),
         )  # fmt: skip
     # a window small enough to unroll
     if (

@@ -34,6 +34,8 @@ from tritongen.schedule.rules import names
 
 MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
 UNROLLED = 256  # terms of all steps, each of weight 1: Triton takes seconds for more
+UNROLLED_WEIGHTED = 400  # of channels last times weights: 7 x 7 in 8 steps 114 us, in 5 132
+HELD, HELD_WEIGHTED = 64, 10  # terms whose loads a thread has room for beside its sums
 GATHERED = 32  # terms in any order that LLVM may hold as one vector: Triton 3.6 ends the process
 
 
@@ -323,10 +325,11 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     furthest = reach(group, col, facts)
     assert furthest is not None  # as the variant was chosen
     numbers.append((far, furthest))
-    most_terms = UNROLLED // weight_of(group, step or (() if orders else axes[2].digits))
-    pool = all(len(reads(n.fold.body)) == 1 for n in filter(is_reducer, group.nests))
-    held = 64 if pool else 10  # terms whose loads a thread has room for beside its sums
-    config = channels_tile(cols, held) if orders else columns_tile(cols, bool(step))
+    sums = (n.fold.body for n in group.nests if is_reducer(n))
+    weighted = bool(orders) and any(len(reads(body)) > 1 for body in sums)
+    unrolled_terms = UNROLLED_WEIGHTED if weighted else UNROLLED
+    most_terms = unrolled_terms // weight_of(group, step or (() if orders else axes[2].digits))
+    config = channels_tile(cols, weighted) if orders else columns_tile(cols, bool(step))
     few = f"{most_terms} // terms"  # of steps
     if step:
         stride = f"stride_{step[0].index}"
@@ -335,7 +338,10 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
         squared = f"{stride} * {stride}"
         if not plainly_nonnegative(stride_of(group, step[0].index) - 1, facts):
             squared = f"max(1, {squared})"
-        most = f"max(1, min(pow2({steps}), 16 // ({squared}), {few}))"
+        shared = f"16 // ({squared})"
+        if weighted:
+            shared = f"{shared} if terms <= {HELD_WEIGHTED} else 8"
+        most = f"max(1, min(pow2({steps}), {shared}, {few}))"
         grid = f"cdiv({lines}, ROWS) * cdiv({steps}, STEPS) * cdiv({cols}, BLOCK)"
     else:
         # Blocks of columns: a 1-d pool 66% (torch.compile 56), with one block a program 38%.
@@ -392,15 +398,25 @@ def columns_tile(cols: str, steps: bool):
     )
 
 
-def channels_tile(channels: str, held: int):
+def channels_tile(channels: str, weighted: bool):
     """16 bytes a thread: depthwise 3x3 of 64 channels 78% in f32 and 59% in bf16, where torch reaches 42 and 38.
 
-    Of more terms two elements: depthwise 5 x 5 and 7 x 7 of halves spilled 7,900 bytes a thread, now none.
+    Beyond ten `weighted` terms a warp has two rows of 32 channels, two elements a thread: others spill. us (with 256
+    channels a program; torch): 7 x 7 of 32 x 384 x 28 x 28 in f16 114 (537; 104), of 32 x 96 x 56 x 56 in bf16 105 (245;
+    98), in f32 121 (254; 212), 5 x 5 of 32 x 256 x 56 x 56 in f16 117 (150; 155), in f32 134 (279; 252). Maxima hold no
+    weights: 9 x 9 of 16 x 256 x 56 x 56 150 (268 with 32 channels).
     """
+    if not weighted:
+        return (
+            ("BLOCK", f"max(1, min(256, pow2({channels})))"),
+            ("ROWS", f"max(1, (1024 // itemsize if terms <= {HELD} else 256) // BLOCK)"),
+            ("num_warps", f"2 if terms <= {HELD} else 4"),
+        )
+    few = f"terms <= {HELD_WEIGHTED}"
     return (
-        ("BLOCK", f"max(1, min(256, pow2({channels})))"),
-        ("ROWS", f"max(1, (1024 // itemsize if terms <= {held} else 256) // BLOCK)"),
-        ("num_warps", f"2 if terms <= {held} else 4"),
+        ("BLOCK", f"max(1, min(256 if {few} else 32, pow2({channels})))"),
+        ("ROWS", f"max(1, (1024 // itemsize if {few} else 64 if terms <= 64 else 32) // BLOCK)"),
+        ("num_warps", f"2 if {few} else 1"),
     )
 
 
