@@ -533,7 +533,7 @@ def conv1d_tiles(
 def choose_conv1d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, conv_stride: int, over: int, terms: int, outer: int, lanes: int,
-    lanes_extent: int, along: int, stride_p: int, lines: int, cols: int, cols_extent: int,
+    lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int,
     lane_stride: int, dilation: int, line: int, images: int, places: int,
     channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
     covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
@@ -654,13 +654,10 @@ def choose_conv1d(
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
-        STEPS = max(
-            1, min(lib.pow2(along), 16 // (stride_p * stride_p) if terms <= 10 else 8, 400 // terms)
-        )
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
-            num_warps=2 if terms <= 10 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
+            STEPS=max(1, min(lib.pow2(along), 8, 400 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -763,7 +760,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     variant, config = choose_conv1d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R, phases=1, depth=Cg * R,
         conv_stride=stride, over=L % stride, terms=Cg * R, outer=outer, lanes=groups,
-        lanes_extent=lanes_extent, along=P, stride_p=stride, lines=lines, cols=P,
+        lanes_extent=lanes_extent, along=P, lines=lines, cols=P,
         cols_extent=P + P * stride + R * max(dil, -dil), lane_stride=stride, dilation=dil,
         line=L, images=N, places=P, channels_last=x.stride(1) < x.stride(2),
         stored_last=y.stride(1) < y.stride(2), one_tap=one_tap, as_rows=as_rows,
@@ -2034,9 +2031,8 @@ def choose_conv1d_backward_dx(
         and max(outer, lanes_extent) < 1 << 30
     ):
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
-            num_warps=2 if terms <= 10 else 1,
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // terms)),
         )  # fmt: skip
     # a window small enough to unroll

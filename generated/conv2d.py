@@ -653,11 +653,11 @@ def conv2d_tiles(
 def choose_conv2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, conv_stride: int, over: int, terms: int, outer: int, lanes: int,
-    lanes_extent: int, along: int, stride_q: int, lines: int, cols: int, cols_extent: int,
-    steps: int, stride_p: int, lane_stride: int, dilation: int, line: int, images: int,
-    places: int, channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool,
-    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int, steps: int,
+    stride_p: int, lane_stride: int, dilation: int, line: int, images: int, places: int,
+    channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
+    covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -774,13 +774,10 @@ def choose_conv2d(
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
-        STEPS = max(
-            1, min(lib.pow2(along), 16 // (stride_q * stride_q) if terms <= 10 else 8, 400 // terms)
-        )
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
-            num_warps=2 if terms <= 10 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
+            STEPS=max(1, min(lib.pow2(along), 8, 400 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -886,9 +883,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     variant, config = choose_conv2d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R * S, phases=1,
         depth=Cg * R * S, conv_stride=stride, over=H % stride + W % stride, terms=Cg * R * S,
-        outer=outer, lanes=groups, lanes_extent=lanes_extent, along=Q, stride_q=stride,
-        lines=lines, cols=Q, cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P,
-        stride_p=stride, lane_stride=stride, dilation=dil, line=W, images=N, places=places,
+        outer=outer, lanes=groups, lanes_extent=lanes_extent, along=Q, lines=lines, cols=Q,
+        cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P, stride_p=stride,
+        lane_stride=stride, dilation=dil, line=W, images=N, places=places,
         channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
         one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=y.stride(3)), itemsize=x.element_size(),
@@ -2366,9 +2363,8 @@ def choose_conv2d_backward_dx(
         and max(outer, lanes_extent) < 1 << 30
     ):
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
-            num_warps=2 if terms <= 10 else 1,
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // terms)),
         )  # fmt: skip
     # a window small enough to unroll

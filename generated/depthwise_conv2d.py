@@ -238,9 +238,9 @@ def depthwise_conv2d_box(
 
 
 def choose_depthwise_conv2d(
-    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_q: int,
-    lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
-    dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, lines: int,
+    cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int, dilation: int,
+    line: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
@@ -251,13 +251,10 @@ def choose_depthwise_conv2d(
         and 0 < terms <= 128
         and max(outer, lanes_extent) < 1 << 30
     ):
-        STEPS = max(
-            1, min(lib.pow2(along), 16 // (stride_q * stride_q) if terms <= 10 else 8, 400 // terms)
-        )
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
-            num_warps=2 if terms <= 10 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
+            STEPS=max(1, min(lib.pow2(along), 8, 400 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -298,9 +295,9 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     lines = C * N
     rows = C * N * P
     variant, config = choose_depthwise_conv2d(
-        terms=R * S, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
-        lines=lines, cols=Q, cols_extent=Q + Q * stride + S, steps=P, stride_p=stride,
-        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
+        terms=R * S, outer=outer, lanes=C, lanes_extent=C, along=Q, lines=lines, cols=Q,
+        cols_extent=Q + Q * stride + S, steps=P, stride_p=stride, lane_stride=stride,
+        dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
         stored_last=y.stride(1) < y.stride(3), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
@@ -799,9 +796,8 @@ def choose_depthwise_conv2d_backward_dx(
         and max(outer, lanes_extent) < 1 << 30
     ):
         return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK),
-            num_warps=2 if terms <= 10 else 1,
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // terms)),
         )  # fmt: skip
     # a window small enough to unroll

@@ -338,9 +338,7 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
         squared = f"{stride} * {stride}"
         if not plainly_nonnegative(stride_of(group, step[0].index) - 1, facts):
             squared = f"max(1, {squared})"
-        shared = f"16 // ({squared})"
-        if weighted:
-            shared = f"{shared} if terms <= {HELD_WEIGHTED} else 8"
+        shared = "8" if weighted else f"16 // ({squared})"
         most = f"max(1, min(pow2({steps}), {shared}, {few}))"
         grid = f"cdiv({lines}, ROWS) * cdiv({steps}, STEPS) * cdiv({cols}, BLOCK)"
     else:
@@ -399,12 +397,12 @@ def columns_tile(cols: str, steps: bool):
 
 
 def channels_tile(channels: str, weighted: bool):
-    """16 bytes a thread: depthwise 3x3 of 64 channels 78% in f32 and 59% in bf16, where torch reaches 42 and 38.
+    """16 bytes a thread where one load is a term: 9 x 9 maxima of 16 x 256 x 56 x 56 150 us, as below 268.
 
-    Beyond ten `weighted` terms a warp has two rows of 32 channels, two elements a thread: others spill. us (with 256
-    channels a program; torch): 7 x 7 of 32 x 384 x 28 x 28 in f16 114 (537; 104), of 32 x 96 x 56 x 56 in bf16 105 (245;
-    98), in f32 121 (254; 212), 5 x 5 of 32 x 256 x 56 x 56 in f16 117 (150; 155), in f32 134 (279; 252). Maxima hold no
-    weights: 9 x 9 of 16 x 256 x 56 x 56 150 (268 with 32 channels).
+    With weights a warp of two rows, whose windows share lines: 64 channels, four a thread, of up to ten terms, 32 beyond,
+    and one row of more than 64, as others spill. us, before (256 channels a program) and so (cuDNN): 3 x 3 of 32 x 256 x
+    56 x 56 in f16 60, 58 (122), f32 84, 69 (149), at stride 2 of 32 x 144 x 112 x 112 137, 95 (121), of 16 x 64 x 512 x 512
+    in bf16 454, 475 (1,132); 7 x 7 of 32 x 384 x 28 x 28 in f16 537, 114 (104), of 32 x 96 x 56 x 56 in f32 254, 121 (212).
     """
     if not weighted:
         return (
@@ -414,9 +412,9 @@ def channels_tile(channels: str, weighted: bool):
         )
     few = f"terms <= {HELD_WEIGHTED}"
     return (
-        ("BLOCK", f"max(1, min(256 if {few} else 32, pow2({channels})))"),
-        ("ROWS", f"max(1, (1024 // itemsize if {few} else 64 if terms <= 64 else 32) // BLOCK)"),
-        ("num_warps", f"2 if {few} else 1"),
+        ("BLOCK", f"max(1, min(64 if {few} else 32, pow2({channels})))"),
+        ("ROWS", f"max(1, (128 if {few} else 64 if terms <= 64 else 32) // BLOCK)"),
+        ("num_warps", "1"),
     )
 
 
