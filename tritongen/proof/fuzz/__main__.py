@@ -45,10 +45,12 @@ def main(
         def note(summary: drive.Summary) -> None:
             if time.monotonic() - last[0] > 5:
                 last[0] = time.monotonic()
+                slow = summary.slow()
                 click.echo(
                     f"{last[0] - started:5.0f} s: {summary.specs} specs, {summary.refusals} refused,"
                     f" {summary.calls} calls, {summary.kernels} kernels compiled,"
-                    f" {len(summary.kinds())} kinds of findings",
+                    f" {len(summary.kinds())} kinds of findings"
+                    + (f"; still at {', '.join(slow)}" if slow else ""),
                     err=True,
                 )
 

@@ -42,6 +42,13 @@ class Summary:
     variants: Counter = field(default_factory=Counter)
     seconds: Counter = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    begun: dict[str, float] = field(
+        default_factory=dict
+    )  # specs that are tried now, and since when
+
+    def slow(self, seconds: float = 30) -> list[str]:
+        """The specs that are tried for longer, as `1701-940`."""
+        return [k for k, since in self.begun.items() if time.monotonic() - since > seconds]
 
     def kinds(self) -> dict[str, list[Finding]]:
         out: dict[str, list[Finding]] = {}
@@ -151,10 +158,13 @@ def drive(
                     k = waiting.get_nowait()
                 except queue.Empty:
                     return
+                with lock:
+                    summary.begun[f"{seed}-{k}"] = time.monotonic()
                 spec = drawn(seed, k)
                 report = pair.report(spec.text, f"drawn {seed}-{k}", k)
                 fresh = []
                 with lock:
+                    del summary.begun[f"{seed}-{k}"]
                     for finding in report["findings"]:
                         finding |= {"text": spec.text, "seed": k, "drawn": f"{seed}-{k}"}
                         finding |= {"after": summary.specs + 1}

@@ -151,8 +151,8 @@ def place(s: Sketch, tensor: Known, chosen: list[str], env: Env, odd: float) -> 
             fill = " else 0"
             if tensor.kind == "bool":
                 fill = " else false"
-            elif tensor.kind == "float" and s.maybe(0.1):
-                fill = " else 1"
+            elif tensor.kind == "float" and s.maybe(0.3):
+                fill = f" else {s.one(1, -2)}"
     text = f"{tensor.name}[{', '.join(coords)}]"
     return f"({text}{fill})" if fill else text
 

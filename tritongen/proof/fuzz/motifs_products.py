@@ -9,7 +9,7 @@ from tritongen.proof.fuzz.sketch import Sketch
 
 def factor(s: Sketch, env: dict[str, str], plain: float = 0.6) -> str:
     """One factor: an operand in some order of its dims, perhaps computed."""
-    text = read(s, env, "float", 0.05, 1.0)
+    text = read(s, env, "float", 0.12, 1.0)
     if s.maybe(plain):
         return text
     return s.weighted(
