@@ -297,8 +297,7 @@ def scale_of(writer: KernelWriter, scale: ir.Expr, size: dict[str, str]) -> Scal
 
 def is_loaded(side: ir.Expr, narrow: str) -> bool:
     """Whether a factor is multiplied as it lies in memory."""
-    read = side.arg if isinstance(side, ir.Cast) else side
-    return read is not side and holds_zeros(read) and read.dtype == narrow
+    return isinstance(side, ir.Cast) and holds_zeros(side.arg) and side.arg.dtype == narrow
 
 
 def holds_zeros(e: ir.Expr) -> bool:
