@@ -70,8 +70,11 @@ def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Te
     elif slack is not None:
         free = slack.isinf()
         finite = value.isfinite() & ~free if value.dtype.is_floating_point else ~free
-        low = stored(torch.where(finite, value - slack, value))
-        high = stored(torch.where(finite, value + slack, value))
+        # Slack is in f64, which holds no integer beyond 2**53: without slack a value stays as it is.
+        low, high = (
+            torch.where(slack == 0, rounded, stored(torch.where(finite, end, value)))
+            for end in (value - slack, value + slack)
+        )
     fits = (answer >= low) & (answer <= high)
     if got.dtype.is_floating_point:
         fits = torch.where(value.isnan(), answer.isnan(), fits)
