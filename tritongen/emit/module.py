@@ -21,6 +21,7 @@ IMPORTS = (
         "functools": "import functools",
         "inspect": "import inspect",
         "math": "import math",
+        "re": "import re",
         "threading": "import threading",
         "Callable": "from collections.abc import Callable",
         "Mapping": "from collections.abc import Mapping",

@@ -12,6 +12,7 @@ other parameters, it is a new version. Nothing here imports anything of tritonge
 
 from tritongen.lib.checks import *
 from tritongen.lib.coefficients import *
+from tritongen.lib.compilers import *
 from tritongen.lib.copies import *
 from tritongen.lib.descriptors import *
 from tritongen.lib.device import *

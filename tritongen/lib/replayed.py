@@ -25,6 +25,8 @@ import torch
 import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tritongen.lib.compilers import mend_llvm
+
 
 def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
     """What decides how a call runs, and its operands' pointers: none where it is not replayed."""
@@ -189,6 +191,7 @@ def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 
 
     `asked`: what it asks `precision`. `tiles`: what makes descriptors. `most`: kinds that are known.
     """
+    mend_llvm()
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         known: dict[tuple[Any, ...], Any] = {}
