@@ -1,32 +1,33 @@
-"""What is mended while Triton compiles, and for which of its versions."""
+"""What is mended between Triton's stages: `tests/fuzz/found/` has the specs that were wrong on an H200."""
 
 from __future__ import annotations
 
-import pytest
-import triton
+from triton.backends import backends
 
 from tritongen import lib
-
-TEXT = """\
-  %98 = and <2 x i32> %97, <i32 31, i32 poison>
-  %99 = shl nuw nsw <2 x i32> %97, <i32 31, i32 3>
-  %12 = mul nsw <8 x i32> %11, %10
-  %13 = shl nuw nsw i32 %9, 3
-"""
+from tritongen.lib import compilers
 
 
-@pytest.mark.parametrize("version, kept", [("3.6.0", False), ("3.7.1", True)])
-def test_vectors_lose_promises_that_llvm_takes_for_whole_registers(monkeypatch, version, kept):
-    """On an H200, `770-182` and `1901-747` of the fuzzer: `tests/fuzz/found/a_lane_that_overflows_into_the_next.op`."""
-    seen = []
-    monkeypatch.setattr(triton, "__version__", version)
-    with triton.knobs.runtime.scope():
-        triton.knobs.runtime.add_stages_inspection_hook = lambda *given: seen.append(given)
-        lib.mend_llvm()
-        lib.mend_llvm()  # of another module
-        for last in ("ptx", "amdgcn"):
-            stages = {"llir": lambda src, metadata: src, last: None}
-            triton.knobs.runtime.add_stages_inspection_hook("backend", stages, {}, "triton", 90)
-            bare = TEXT.replace("shl nuw nsw <", "shl <").replace("mul nsw <", "mul <")
-            assert stages["llir"](TEXT, {}) == (TEXT if kept or last == "amdgcn" else bare)
-    assert len(seen) == 2  # somebody's own, once for each compile
+def test_vectors_lose_promises_that_llvm_takes_for_whole_registers():
+    scalar = "  %13 = shl nuw nsw i32 %9, 3\n"
+    text = (
+        "  %99 = shl nuw nsw <2 x i32> %97, <i32 31, i32 3>\n  %12 = mul nsw <8 x i32> %11, %10\n"
+    )
+    bare = "  %99 = shl <2 x i32> %97, <i32 31, i32 3>\n  %12 = mul <8 x i32> %11, %10\n"
+    assert compilers.mended_llvm(text + scalar) == bare + scalar
+
+
+def test_sums_of_two_16_bit_integers_in_one_register_are_two():
+    """`wrong_instructions` looks for others in whatever is cross-compiled."""
+    mended = compilers.mended_ptx("\tadd.s16x2 \t%r22, %r20, %r21;\n\tadd.s16 \t%rs1, %rs2, 1;\n")
+    assert "s16x2" not in mended and mended.count("add.s16 ") == 3
+    assert "mov.b32 {a0, a1}, %r20; mov.b32 {b0, b1}, %r21;" in mended
+    assert "mov.b32 %r22, {a0, a1}; }\n\tadd.s16 \t%rs1, %rs2, 1;" in mended
+
+
+def test_stages_are_followed_once():
+    lib.mend_compilers()
+    stages = backends["nvidia"].compiler.make_ptx, backends["nvidia"].compiler.make_llir
+    lib.mend_compilers()  # of another module
+    assert stages == (backends["nvidia"].compiler.make_ptx, backends["nvidia"].compiler.make_llir)
+    assert compilers.followed_by(str.upper, str.lower)("X") == "x" and stages[0].mends

@@ -230,3 +230,20 @@ def test_an_outer_index_that_does_not_start_at_0(first):
             torch.testing.assert_close(module.f(b, w), want, msg=way.name)
         seen.add(way.name)
     assert {"loop", "split"} <= seen
+
+
+def test_what_lies_apart_from_a_result_of_its_step_is_stored_too():
+    """One step makes dt, which lies as dv does, and the factor of da, in scratch: no three dims walk both of them."""
+    text = """
+        op f<T: float>(a: T[..., W, C], h: T[..., C, D], t: T[..., W, D]) -> v: T[..., W, D] {
+          v[..., i, j] = clamp(t[..., i, j], -1, 2) * sum[k]((h[..., k, j + 3] else 0) * a[..., i, k])
+        }"""
+    f = load_text("f", build(text, "f", gradients=True).raw).f
+    a, h, t = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 4, 7), torch.randn(1, 7).expand(5, 7)
+    leaves = [x.requires_grad_() for x in (a, h, t.detach())]
+    for order in ((0, 1, 2, 3), (3, 2, 1, 0)):
+        back = [order.index(k) for k in range(4)]
+        dv = torch.randn([(2, 3, 5, 7)[k] for k in order]).permute(back)
+        got = torch.autograd.grad(f(*leaves), leaves, dv)
+        want = torch.autograd.grad(f.reference(*leaves), leaves, dv)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

@@ -22,7 +22,7 @@ from tritongen.emit.facts import (
     touched,
 )
 from tritongen.emit.kernel_writer import Context
-from tritongen.emit.merged import flat_lines, merge_lines, one_batch
+from tritongen.emit.merged import flat_lines, merge_lines, one_batch, put_back_lines
 from tritongen.emit.sizes import bare, size_lines, whole
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, call_lines
@@ -56,6 +56,7 @@ class LaunchView:
     doc: str
     lines: tuple[str, ...]
     branches: Branches
+    closing: tuple[str, ...] = ()
 
 
 def launch_view(
@@ -91,7 +92,8 @@ def launch_view(
     precision = precision_lines(step, kernels)
     packing, branches, entries = with_names(step, packing, branches)
     body = [*one_batch_lines, *view_lines, *precision, *facts, *call, *entries, *lines, *packing]
-    everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
+    closing = put_back_lines(context, step)
+    everything = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])
     opening = size_lines(context.measured, everything)
     opening += batch_lines(context.measured, everything)
     named = set(re.findall(r"\w+", "\n".join([*opening, everything])))
@@ -103,6 +105,7 @@ def launch_view(
         f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
         tuple([*opening, *body]),
         branches,
+        tuple(closing),
     )
 
 

@@ -29,12 +29,29 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     if not step.merged:
         return []
     names, last = [t for t, _ in step.merged], step.stores[-1]
-    lines, given = (_under if any(at for _, at in step.merged) else _batches)(context, step, names)
+    flat = [t for t in names if one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
+    lines = [f"{t} = {_spread(context, t)}" for t in flat]
+    more, given = (_under if any(at for _, at in step.merged) else _batches)(context, step, names)
+    lines += more
+    if _may_lie_apart(context, step):
+        lines.append(f"stored = {tuple_text(step.stores)}")
     lines += [
         f"{tuple_text(names)} = lib.three_dims({given})",
         f"outer, middle, inner = {last}.shape",
     ]
     return [*lines, f"total = {last}.numel()"] if "total" in dict(step.facts) else lines
+
+
+def put_back_lines(context: Context, step: Step) -> list[str]:
+    """What follows the launch, where a result may have been stored in a copy that lies as the last one."""
+    if not step.merged or not _may_lie_apart(context, step):
+        return []
+    return [f"lib.put_back(stored, {tuple_text(step.stores)})"]
+
+
+def _may_lie_apart(context: Context, step: Step) -> bool:
+    """Outputs that one step stores lie alike, as its operands do; scratch is contiguous (`allocation.py`)."""
+    return len({one_batch(context, t) for t in step.stores}) > 1
 
 
 def flat_lines(context: Context, step: Step) -> list[str]:
@@ -53,10 +70,8 @@ def flat_lines(context: Context, step: Step) -> list[str]:
 def _batches(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:
     """Lines, and what is merged then: of tensors that have batch dims alone."""
     operands = {t.name: t for t in broadcasting(context.op)}
-    flat = [t for t in names if one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
     aligned = [t for t in names if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
-    lines = [f"{t} = {_spread(context, t)}" for t in flat]
-    lines += [f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned]
+    lines = [f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned]
     given = ", ".join(names)
     differ = operands.keys() & set(names) - set(aligned)
     return lines, f"*torch.broadcast_tensors({given})" if differ else given
@@ -65,7 +80,7 @@ def _batches(context: Context, step: Step, names: list[str]) -> tuple[list[str],
 def _under(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:
     """As `_batches`, of tensors that lack dims of the result."""
     result = context.dims[step.stores[0]]
-    known = ((ir.Tensor(_spread(context, t), "", context.dims[t]), at) for t, at in step.merged)
+    known = ((ir.Tensor(t, "", context.dims[t]), at) for t, at in step.merged)
     given = ", ".join(under(context.op, result, t, at) for t, at in known)
     alike = all(len(at) == len(result) for _, at in step.merged)
     if not alike or ir.BATCH_SIZE in result and broadcasting(context.op):
@@ -74,10 +89,8 @@ def _under(context: Context, step: Step, names: list[str]) -> tuple[list[str], s
 
 
 def _spread(context: Context, tensor: str) -> str:
-    """An operand or output, or scratch with its batch dims as the call has them."""
+    """Scratch with its batch dims as the call has them."""
     dims = context.dims[tensor]
-    if ir.BATCH_SIZE not in dims or not one_batch(context, tensor):
-        return tensor
     if dims == (ir.BATCH_SIZE,):
         return f"{tensor}.view(batch_shape)"  # which may be empty
     sizes = ("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)

@@ -34,6 +34,7 @@ IMPORTS = (
         "torch": "import torch",
         "triton": "import triton",
         "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
+        "backends": "from triton.backends import backends",
         "tl": "import triton.language as tl",
         "libdevice": "from triton.language.extra import libdevice",
         "InterpretedFunction": "from triton.runtime.interpreter import InterpretedFunction",

@@ -25,7 +25,7 @@ import torch
 import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tritongen.lib.compilers import mend_llvm
+from tritongen.lib.compilers import mend_compilers
 
 
 def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
@@ -191,7 +191,7 @@ def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 
 
     `asked`: what it asks `precision`. `tiles`: what makes descriptors. `most`: kinds that are known.
     """
-    mend_llvm()
+    mend_compilers()
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         known: dict[tuple[Any, ...], Any] = {}

@@ -10,7 +10,8 @@ from tritongen.lib.copies import copied
 def three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Views of equal shape with three dims, in the order in which the last one lies in memory.
 
-    Neighbours that every tensor walks as one run are merged.
+    Neighbours that every tensor walks as one run are merged. Where more than three are left, tensors that do not lie as the
+    last one come as copies that do: a result among them is for `put_back`.
     """
     if all(t.is_contiguous() for t in tensors):
         return tuple(t.view(1, 1, t.numel()) for t in tensors)
@@ -23,7 +24,7 @@ def three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             dims[-1] = (dims[-1][0] * size, strides)
         elif size != 1:
             dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
+    if len(dims) > 3:
         alike = []
         for t in tensors:
             if t.stride() != last.stride():
@@ -33,3 +34,10 @@ def three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
     shape = [size for size, _ in dims]
     return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
+def put_back(results: tuple[torch.Tensor, ...], views: tuple[torch.Tensor, ...]) -> None:
+    """Fills the results of which `three_dims` made copies, from what it returned for them; the last one is its last."""
+    for result, view in zip(results, views, strict=True):
+        if result.data_ptr() != view.data_ptr():
+            copied(view.as_strided(result.shape, results[-1].stride()), result, 0)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from tritongen.lib import VERSION, mend_llvm
+from tritongen.lib import VERSION, mend_compilers
 from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch, transformed, vmap_rule
@@ -95,7 +95,7 @@ def op(
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
         call = _call(function, params, eager, registered, keeping, again, autocast)
-        mend_llvm()
+        mend_compilers()
         calibrated.install()
         tuned.install(function.__globals__, function.__name__, source)
         # Code of its own: torch.compile counts recompilations per code object, not per function.
