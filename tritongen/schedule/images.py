@@ -14,7 +14,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.plan import Axis, KernelPlan, Order, Step, Variant
-from tritongen.schedule.row_schedules import loop_variant, resident_variants, split_variant
+from tritongen.schedule.row_schedules import Traits, loop_variant, resident_variants, split_variant
 from tritongen.schedule.rules import conjuncts
 from tritongen.schedule.views import views
 
@@ -33,9 +33,7 @@ def with_images(
     step: Step,
     general: Kernels,
     state: tuple[tuple[str, str], ...],
-    columns: bool,
-    alone: bool,
-    widest: str,
+    traits: Traits,
     touched,
     axes: tuple[Axis, Axis],
     dims: dict[str, tuple[Poly, ...]],
@@ -68,7 +66,7 @@ def with_images(
     finish, resident, loop = map(reordered, (general.finish, general.resident, general.loop))
     known = ("channels_last",) if channels else ("channels_last", "strided")
     split = split_variant(parts, finish, state, False)
-    held = resident_variants(resident, columns, False, alone, not alone, widest)
+    held = resident_variants(resident, replace(traits, several=not traits.alone, odd=""))
     first = grouped_variants(split, held) if channels else (split, *held)
     more = (
         *first,

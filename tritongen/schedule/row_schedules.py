@@ -6,8 +6,10 @@ copy on one H200 (bytes read plus written) unless a comment says otherwise.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tritongen.ir.dtypes import DTYPES
-from tritongen.schedule.plan import Axis, Launch, Variant
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant
 
 # Rows that are not aligned: lanes load an element each, and pay for masked ones, so one that leaves a quarter of its block
 # is walked instead. Beside a tile that is stored, folds in pairs, and single ones; not two tiles and a gain, which are
@@ -221,13 +223,23 @@ def held_columns(dtypes: set[str], doubles: bool) -> str:
     return "(16384 if in_f64 else 32768)" if varied else "32768"
 
 
-def resident_variants(
-    resident, columns: bool, counts: bool, alone: bool, several: bool, widest: str, odd: str = ""
-) -> tuple[Variant, ...]:
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What decides how whole rows are held in registers."""
+
+    columns: bool  # whether operands lie along the columns alone, as a gain does
+    counts: bool  # whether places are folded, and nothing is written along the row
+    alone: bool  # whether one operand is a tile and none is a number a row (`is_alone`)
+    several: bool  # whether more than one operand is a tile
+    widest: str  # the most columns held, of `held_columns`
+    odd: str = ""  # which rows that are not aligned are held, "" for all
+
+
+def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 
     An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
-    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them (`columns`) several rows
+    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them several rows
     share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78); beyond 4,096, 8 warps hold one
     row, 16,384 wide twice a multiprocessor: 91%, in 16 warps 78, read again from L2 84 (`row_values.py`).
     Short rows do best in programs of one warp, 1,024 elements each: softmax 256, 512 and 1,024 wide
@@ -235,11 +247,10 @@ def resident_variants(
     the rows, where Triton 3.6 turns tiles within the warp, and `min` over bf16 was wrong on an H200. A softmax of 16,384 in 16
     warps reaches 92%, of 32,768 in 32 warps 75: 85 and 71 with an exp of twice the instructions.
 
-    `several`: whether more than one operand is a tile. `widest`: the most columns held, of `held_columns`. `odd`: which
-    rows that are not aligned are held, "" for all. By the loop instead, bf16 on one H200, us: logsumexp of 11,349
-    columns 870, 416, of 16,385 320, 163, of 5,001 173, 124; softmax of 8,193 767, 595, of 11,349 998, 738, of 30,001
-    280, 303; rms_norm of 11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8 402),
-    layer_norm 418 (551).
+    Rows that are not aligned by the loop instead, bf16 on one H200, us: logsumexp of 11,349 columns 870, 416, of
+    16,385 320, 163, of 5,001 173, 124; softmax of 8,193 767, 595, of 11,349 998, 738, of 30,001 280, 303; rms_norm of
+    11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8 402), layer_norm 418
+    (551).
     """
     row = resident.axes[0]
     in_registers = "0 < cols <= 16384"  # masked lanes would reach the folds of an empty row
@@ -250,7 +261,7 @@ def resident_variants(
     block = ("BLOCK", "max(4, pow2(cols))")
 
     def one_warp(widest: int) -> str:
-        return f"4 if BLOCK <= 32 else 1 if BLOCK <= {widest} else " if alone else ""
+        return f"4 if BLOCK <= 32 else 1 if BLOCK <= {widest} else " if traits.alone else ""
 
     launch = (Launch(resident.name, (tiles(row),)),)
     strided = Variant(
@@ -265,23 +276,23 @@ def resident_variants(
         launch,
         requires=in_registers,
     )
-    if not columns:
+    if not traits.columns:
         wide = "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"
-        if several:  # 16 elements a thread
+        if traits.several:  # 16 elements a thread
             wide = f"max(4, BLOCK // 512) if not aligned and BLOCK <= 16384 else {wide}"
         config = (
             block,
             ("ROWS", rows(row, f"max(1, {few} // BLOCK)")),
             ("num_warps", f"{one_warp(1024)}{wide}"),
         )
-        most = "(128 if aligned else 512)" if counts else widest
+        most = "(128 if aligned else 512)" if traits.counts else traits.widest
         rows_ = Variant(
             "rows",
-            f"0 < cols <= {most} and not strided{odd}",
+            f"0 < cols <= {most} and not strided{traits.odd}",
             "a row fits in registers",
             config,
             launch,
-            requires=in_registers if counts else f"0 < cols <= {widest}",
+            requires=in_registers if traits.counts else f"0 < cols <= {traits.widest}",
         )
         return strided, rows_
     height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= (4096 if aligned else 2048) else 1"
@@ -293,7 +304,7 @@ def resident_variants(
             f"{one_warp(512)}2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8",
         ),
     )
-    when = f"0 < cols <= 16384 and not strided{odd}"
+    when = f"0 < cols <= 16384 and not strided{traits.odd}"
     why = "rows fit in registers"
     return strided, Variant("rows", when, why, config, launch, requires=in_registers)
 

@@ -27,6 +27,7 @@ from tritongen.schedule.row_schedules import (
     PAIRED,
     SINGLE,
     STORED,
+    Traits,
     held_columns,
     lines_variants,
     loop_variant,
@@ -190,19 +191,19 @@ def make(name, group, stores, dims, facts) -> Step:
     if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
         counter = _free("tickets", group.nests, dims)
         two_pass = (replace(kernel("two_pass", "two_pass", "whole", walked), counter=counter),)
-    columns, alone = _has_columns(touched, group), is_alone(group)
-    tiled = len(tile_operands(group))
-    widest = held_columns(_dtypes_along(group), group.doubles)
+    columns, several = _has_columns(touched, group), len(tile_operands(group)) > 1
     paired = any(level.pairs for level in levels)
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE
-    if col_axis.tail or counts or columns and tiled > 1:
+    if col_axis.tail or counts or columns and several:
         odd = ""
+    widest = held_columns(_dtypes_along(group), group.doubles)
+    traits = Traits(columns, counts, is_alone(group), several, widest, odd)
     variants = (
         *(two_pass_variant(two_pass, state) for two_pass in two_pass),
         *((per_thread_variant(finish, state, *per_thread),) if per_thread else ()),
         *lines_variants(*in_lines),
         split_variant(parts, finish, state, counts, along=bool(per_thread)),
-        *resident_variants(resident, columns, counts, alone, tiled > 1, widest, odd),
+        *resident_variants(resident, traits),
         loop_variant(loop, wide_tiles, counts),
     )
     kernels = (resident, *in_lines, loop, *two_pass, *parts, *per_thread, finish)
@@ -215,7 +216,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if kept or counts:
         return step
     general = Kernels(parts, finish, resident, loop)
-    return with_images(step, general, state, columns, alone, widest, touched, axes, dims, facts)
+    return with_images(step, general, state, traits, touched, axes, dims, facts)
 
 
 def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:
