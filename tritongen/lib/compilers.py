@@ -2,7 +2,7 @@
 
     lib.mend_compilers()     # before a module's kernels are compiled: by `runtime.op`, and by `replayed` in one that stands alone
 
-Kernels of the whole process go by it; binaries that Triton's cache holds from before do not.
+Kernels of the whole process go by it. Triton's cache has them under keys of their own: what it holds from before is not taken.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ def mend_compilers() -> None:
     nvidia = backends.get("nvidia")
     if nvidia is None or hasattr(nvidia.compiler.make_ptx, "mends"):
         return
+    nvidia.compiler.hash = followed_by(nvidia.compiler.hash, "{}-mended-1".format)  # of cache keys
     nvidia.compiler.make_ptx = followed_by(nvidia.compiler.make_ptx, mended_ptx)
     if triton.__version__.startswith("3.6."):
         nvidia.compiler.make_llir = followed_by(nvidia.compiler.make_llir, mended_llvm)
