@@ -2,7 +2,7 @@
 
     x, b, y = lib.three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
 
-`lib.three_dims` stands in templates/module.py.j2. Not here: tensors that are seen dim by dim (`launch.py`).
+A result that lies apart from the last one is put back after the launch. Not here: tensors that are seen dim by dim (`launch.py`).
 """
 
 from __future__ import annotations

@@ -16,11 +16,16 @@ from triton.backends import backends
 
 
 def mend_compilers() -> None:
-    """Puts `mended_llvm` (Triton 3.6 alone: later ones lower it right) and `mended_ptx` behind Triton's own stages; once."""
+    """Puts `mended_llvm` (Triton 3.6 alone: later ones lower it right) and `mended_ptx` behind Triton's own stages; once.
+
+    The hash is part of the keys of Triton's cache.
+    """
     nvidia = backends.get("nvidia")
     if nvidia is None or hasattr(nvidia.compiler.make_ptx, "mends"):
         return
-    nvidia.compiler.hash = followed_by(nvidia.compiler.hash, "{}-mended-1".format)  # of cache keys
+    nvidia.compiler.hash = followed_by(
+        nvidia.compiler.hash, "{}-mended-1".format
+    )  # other mends, another number
     nvidia.compiler.make_ptx = followed_by(nvidia.compiler.make_ptx, mended_ptx)
     if triton.__version__.startswith("3.6."):
         nvidia.compiler.make_llir = followed_by(nvidia.compiler.make_llir, mended_llvm)
