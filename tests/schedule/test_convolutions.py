@@ -15,7 +15,7 @@ import triton.language as tl
 
 from tritongen import lib, pipeline, trace
 from tritongen.choice import microseconds, of_gpu
-from tritongen.proof.crosscompile import nvidia
+from tritongen.proof.crosscompile import nvidia, wrong_instructions
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
@@ -221,7 +221,7 @@ import json, sys
 import torch
 from torch.nn import functional as F
 from tritongen import lib, pipeline
-from tritongen.proof.crosscompile import nvidia
+from tritongen.proof.crosscompile import nvidia, wrong_instructions
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
@@ -291,6 +291,20 @@ def test_nothing_divides_by_the_taps_of_a_phase_that_may_have_none(spec):
     built = pipeline.build((SPECS / f"{spec}.op").read_text(), spec, gradients=True)
     divisors = set(re.findall(r"(?://|%) (\(?(?:[a-z]_)?taps)\b", built.raw))
     assert "s_taps_or_1 = tl.maximum(s_taps, 1)" in built.raw and not divisors
+
+
+def test_nothing_divides_by_a_size_that_is_known_to_be_0():
+    """The loads in front of a loop that has no turn were of no address, under no mask (1903-994, on an H200)."""
+    built = pipeline.build(
+        "op f(x: f64[..., C, L], d: f64[..., F, P], s: f64[R]) -> w: f64[F, C, R] {\n"
+        "  w[f, c, r] = s[r] * sum[..., p](d[..., f, p] * (x[..., c, p + r] else 0))\n}\n",
+        "f.op",
+    )
+    x, d, s = (meta(*shape, dtype=torch.float64) for shape in ((4, 8, 64), (4, 8, 0), (3,)))
+    for source in (built.raw, built.raw.replace("// P_or_1", "// P").replace("% P_or_1", "% P")):
+        (launch,) = trace.trace(load_text("f", source), "f", dict(x=x, d=d, s=s)).launches
+        llir = trace.compile_launch(launch, "sm_90").asm["llir"]
+        assert ("nowhere" in wrong_instructions("", "", "", llir)) == (source is not built.raw)
 
 
 def convolution(taps, channels, M, N, itemsize, **more):

@@ -71,7 +71,7 @@ class Addressing(Parameters):
         )  # what a name holds: a load, a run, a coordinate
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
-        self.divisors: dict[str, str] = {}  # counts of those that may be 0, as what divides
+        self.divisors: dict[Poly, str] = {}  # counts that may be 0, as what divides
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
@@ -228,7 +228,9 @@ class Addressing(Parameters):
         hoisted, and from `x % 0`, which has no meaning, LLVM would conclude that there are some.
         """
         if counts := indices(p) & set(self.lets):
-            p = substitute(p, {name: index(self._at_least_1(name)) for name in sorted(counts)})
+            p = substitute(
+                p, {name: index(self.at_least_1(index(name))) for name in sorted(counts)}
+            )
             return wrap(self.size(p), ATOM)
         names = [a.name for m, _ in p.terms for a, _ in m if isinstance(a, Sym)]
         if len(p.terms) != 1 or indices(p) or len(names) < 2:
@@ -237,15 +239,15 @@ class Addressing(Parameters):
         wish = ("" if short else "_").join("b" if name == ir.BATCH else name for name in names)
         return self.parameter(self.args.sizes, wish, launch_text(p))
 
-    def _at_least_1(self, name: str) -> str:
+    def at_least_1(self, p: Poly) -> str:
         """A count that may be 0, to divide by. By itself: a product with it is as divisible as before."""
-        if name not in self.divisors:
-            self.index_text(name)
-            own = self.divisors[name] = self.names.free(f"{name}_or_1")
-            self.index[own] = own
+        if p not in self.divisors:
+            shown = self.size(p)[0]
+            own = self.names.free(f"{shown if shown.isidentifier() else 'count'}_or_1")
+            self.divisors[p] = self.index[own] = own
             self.narrow.add(own)
-            self.prologue.append(f"{own} = tl.maximum({name}, 1)")
-        return self.divisors[name]
+            self.prologue.append(f"{own} = tl.maximum({shown}, 1)")
+        return self.divisors[p]
 
     def _place(self, axis: str, line: str) -> None:
         """Where a decoded digit stands: with its axis. Loops over an axis override this."""

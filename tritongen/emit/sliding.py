@@ -51,8 +51,13 @@ class SlidingWriter(KernelWriter):
         return {b.index for b in self.window()}
 
     def counted(self, p: Poly) -> str:
-        known = symbols(p) <= self.known and not indices(p)
-        return wrap(self.size(p), ATOM) if known else super().counted(p)
+        """What is known as the kernel is compiled is divided by as it stands, where a loop without terms is known, too."""
+        if not symbols(p) <= self.known or indices(p):
+            return super().counted(p)
+        axes = self.kernel.axes
+        if len(axes) > 4 or symbols(axes[3].extent) <= self.known or p.constant is not None:
+            return wrap(self.size(p), ATOM)
+        return self.at_least_1(p)
 
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
         if tensor in self.views or not any(self.is_split(c) for c in coords):

@@ -267,6 +267,8 @@ def wrong_instructions(word: str, ptx: str, ttir: str = "", llir: str = "") -> s
         return "a product of registers runs on while the loop computes the next factor into them"
     if "add.s16x2" in ptx:
         return "sums of two 16-bit integers in one register, which ptxas gets wrong (`lib/compilers.py`)"
+    if re.search(r'asm sideeffect "cp\.async[^\n]* poison', llir):
+        return "loads from nowhere, masked by nothing: what was divided by the constant 0?"
     if _narrowed(llir):
         return "bf16 is computed with in f16, which ends at 65504"
     return ""

@@ -25,11 +25,12 @@ from tritongen.proof.fuzz import drive, found
     "--crosscompile/--no-crosscompile", default=None, help="By default where there is no GPU."
 )
 @click.option("--shard", default="0/1", help="i/n: every n-th spec, from the i-th.")
+@click.option("--begin", default=0, help="The first spec: where a run before it ended.")
 @click.option("--shrink/--no-shrink", default=True, help="Make findings small.")
 @click.option("--all-ways", is_flag=True, help="Force every variant, as on a GPU: slow on a CPU.")
 @click.option("--seconds", default=math.inf, help="After which no other spec is begun.")
 def main(
-    files, specs, seed, jobs, device, out, crosscompile, shard, shrink, all_ways, seconds
+    files, specs, seed, jobs, device, out, crosscompile, shard, begin, shrink, all_ways, seconds
 ) -> None:
     """Draw specs and hold everything against everything else."""
     os.environ.setdefault("PYTHONHASHSEED", "0")  # of the processes
@@ -70,12 +71,11 @@ def main(
                 found.note(out, finding)
 
         summary = drive.drive(
-            specs,
             seed,
             jobs,
             device,
             crosscompile,
-            (first, every),
+            range(begin + (first - begin) % every, specs, every),
             note,
             told,
             met,

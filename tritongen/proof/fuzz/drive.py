@@ -1,6 +1,6 @@
 """Many specs in processes: drawn, tried, compiled; findings gathered by kind, made small, written.
 
-    summary = drive(specs=1000, seed=0, jobs=8, device="cpu", out=Path("tests/fuzz/found"))
+    summary = drive(seed=0, jobs=8, device="cpu", specs=range(1000))
 
 Each of `jobs` threads asks a process that interprets (or runs) and, in turn, one that compiles. A process
 that dies or hangs is a finding, and is replaced.
@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -131,22 +131,21 @@ def drawn(seed: int, k: int) -> Drawn:
 
 
 def drive(
-    specs: int,
     seed: int,
     jobs: int,
     device: str = "cpu",
     compiles: bool = True,
-    shard: tuple[int, int] = (0, 1),
+    specs: Iterable[int] = range(100),
     note: Callable[[Summary], None] = lambda summary: None,
     found: Callable[[Finding, Pair], None] = lambda finding, pair: None,
     every: Callable[[Finding], None] = lambda finding: None,
     all_ways: bool = False,
     seconds: float = math.inf,
 ) -> Summary:
-    """Draw and try; `found` is told of the first finding of each kind, in the thread that met it,
+    """Draw these specs of a seed and try them; `found` is told of the first finding of each kind, in the thread that met it,
     `every` of each finding. After so many seconds no other spec is begun."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for k in range(shard[0], specs, shard[1]):
+    for k in specs:
         waiting.put(k)
     summary, lock, kinds = Summary(), threading.Lock(), set()
     end = time.monotonic() + seconds
