@@ -931,7 +931,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=5,
+    lib=6,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -3016,7 +3016,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=5,
+    lib=6,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

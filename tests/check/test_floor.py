@@ -10,7 +10,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tritongen import pipeline
 from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.errors import SpecError
@@ -192,23 +191,6 @@ def test_the_oracle_divides_as_python_does(places, sizes, a, b):
         s = at(size, 0)
         assert found[f"s{k}"].tolist() == [(i + 1) * s + s for i in range(a)], size
         assert found[f"c{k}"].tolist() == [(i + 1) * max(s, 0) for i in range(a)], size
-
-
-def test_nothing_is_divided_in_16_bits():
-    """What LLVM knows to be small it divides in 16 bits, two at a time: (i + 1) % 3 of 32 lanes was wrong by ptxas 12.8.
-
-    Of powers of two, and of what the call says, it makes no such code.
-    """
-    for at, hidden in (
-        ("(i + 1) / 3", 1),
-        ("i // -3 + 2", 1),
-        ("i // 6", 1),
-        ("i // 4", 0),
-        ("i // B", 0),
-    ):
-        line = f"op f<T: float>(x: T[A], z: T[B]) -> y: T[A] {{ y[i] = (x[{at}] else 0) + sum[j](z[j]) }}"
-        raw = pipeline.build(line, "f.op").raw
-        assert ("lib.of_any_size(" in raw) == bool(hidden), at
 
 
 @settings(max_examples=4, deadline=None)

@@ -121,20 +121,13 @@ class Addressing(Parameters):
         if alone and symbols(num) | symbols(den) <= self.told:
             return None
         if self._not_negative(num) and self._not_negative(den):
-            if alone or not _is_odd(den):
-                return None
-            return f"({self._of_any_size(num)} {'%' if isinstance(atom, Mod) else '//'} {den})"
+            return None
         wish, helper = "quotient", "lib.floor_div"
         if isinstance(atom, Mod):
             wish, helper = "rest", "lib.floor_mod"
         if alone:
             return self.count(poly(atom), wish)
-        shown = self._of_any_size(num) if _is_odd(den) else self.size(num)[0]
-        return f"{helper}({shown}, {self.size(den)[0]})"
-
-    def _of_any_size(self, num: Poly) -> str:
-        """What a number that is no power of two divides, as no number of 16 bits."""
-        return f"lib.of_any_size({self.size(num)[0]})"
+        return f"{helper}({self.size(num)[0]}, {self.size(den)[0]})"
 
     def _not_negative(self, p: Poly) -> bool:
         """Whether p is plainly a sum of products of indices and sizes, or found to be at least 0.
@@ -349,23 +342,11 @@ class Addressing(Parameters):
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
         """A coordinate as text: named where it is more than an index."""
         if is_fractional(p):
-            num = self._dividend(p, f"{self._dim_name(tensor, dim)}_num")
+            num = self._named(numerator(p), f"{self._dim_name(tensor, dim)}_num")
             return f"{num} // {wrap(self.size(denominator(p)), ATOM)}"
         if len(p.terms) <= 1 and (p.constant is not None or isinstance(only_atom(p), Idx)):
             return self.size(p)[0]
         return self._named(p, self._dim_name(tensor, dim))
-
-    def _dividend(self, coordinate: Poly, wish: str) -> str:
-        """The numerator of a coordinate that may be no integer."""
-        num = numerator(coordinate)
-        if not _is_odd(denominator(coordinate)) or is_size(num):
-            return self._named(num, wish)
-        key = ("dividend", num)
-        if key not in self.cache:
-            shown = self._of_any_size(num)
-            self.cache[key] = self.names.free(wish)
-            self.line(f"{self.cache[key]} = {shown}")
-        return self.cache[key]
 
     def _named(self, p: Poly, wish: str) -> str:
         key = ("coordinate", p)
@@ -411,7 +392,7 @@ class Addressing(Parameters):
         """The conditions under which a coordinate, shown as `at`, lies in its dim; provable ones left out."""
         extent = self.context.dims[tensor][dim]
         if is_fractional(coordinate):
-            num = self._dividend(coordinate, f"{self._dim_name(tensor, dim)}_num")
+            num = self._named(numerator(coordinate), f"{self._dim_name(tensor, dim)}_num")
             whole = f"{num} % {wrap(self.size(denominator(coordinate)), ATOM)} == 0"
             # Where it is whole, both signs of a divisor say alike whether the quotient is one.
             first = num if self._not_negative(denominator(coordinate)) else at
@@ -474,9 +455,3 @@ def _run_name(run: tuple[str, ...], writer: Addressing) -> str:
         own = writer.axis_var.get(axis.name) == axis.name or len(run) > 1 or run[0] == ir.BATCH
         return axis.name if own else run[0]
     return "".join("b" if r == ir.BATCH else r for r in run)
-
-
-def _is_odd(den: Poly) -> bool:
-    """Whether a divisor is a number that is no power of two, which a shift would do for."""
-    number = den.constant
-    return isinstance(number, int) and abs(number) & (abs(number) - 1) > 0

@@ -6,7 +6,7 @@
     x = lib.reshaped(x, rows, D)                          # in a launch function
 
 `tritongen build --standalone` prints what a module uses of it into the module (`emit/library.py`). A module says for
-which VERSION it was generated, and its import asks for that one: where a function comes to mean something else, or takes
+which VERSION it was generated, and its import asks for that one: where a function goes, comes to mean something else, or takes
 other parameters, it is a new version. Nothing here imports anything of tritongen but this folder.
 """
 
@@ -28,4 +28,4 @@ from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 
-VERSION = 5
+VERSION = 6

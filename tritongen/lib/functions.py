@@ -99,12 +99,6 @@ def f64_factor(x):
 
 
 @triton.jit
-def of_any_size(i):
-    """i, of which LLVM cannot tell that it is small: what it divides by 3 in 16 bits, two at a time, ptxas 12.8 gets wrong."""
-    return i + tl.program_id(2)  # 0: no grid has a third dim
-
-
-@triton.jit
 def floor_div(a, b):
     """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
     # (-~a - 1) is a, but no range to Triton, which holds -16 to -1 to have one quotient by 16, as 0 to 15
