@@ -144,76 +144,6 @@ def conv1d_taps(
 
 
 @triton.jit
-def conv1d_pad4(
-    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_pad4_0, x_pad4_1, x_pad4_2,
-    x_pad4_3, w_pad4_batch, w_pad4_n, w_pad4_k, b_batch, b_n, y_0, y_1, y_2,
-    groups: tl.constexpr, R: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // P
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    p = m % P
-    x_pad4_l0 = p * stride - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(n_, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_l0, tl.int64) * x_pad4_1
-        + batch * x_pad4_2
-    )
-    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
-    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * c_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // c_pad4
-        c = k[None, :] % c_pad4
-        x_pad4_terms = tl.cast(r * dil, tl.int64) * x_pad4_1 + tl.cast(c, tl.int64) * x_pad4_3
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_l = x_pad4_l0 + r * dil
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M) & (k[None, :] < R * c_pad4) & (x_pad4_l >= 0) & (x_pad4_l < L),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr
-            + batch * w_pad4_batch
-            + n * w_pad4_n
-            + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < N2) & (k[:, None] < R * c_pad4),
-            other=0.0,
-        )
-        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_batch
-    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < N2)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
-        y = b + y_sum
-        y_f = n + batch * (F // groups)
-        tl.store(y_rows + y_f * y_1, y, mask=inside)
-
-
-@triton.jit
 def conv1d_channels(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, P, F, L, x_0, x_1, x_2, w_0, w_1, w_2, b_0, y_0, y_1,
     y_2,
@@ -731,7 +661,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     L = x.shape[2]
     F, Cg, R = w.shape
     P = y.shape[2]
-    c_pad4 = 4 * ((Cg + 3) // 4)
     c_padded = 16 * ((Cg + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P
@@ -866,36 +795,18 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             groups=groups, R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(0, 2, 1)).permute(0, 2, 1)
-        w = lib.in_lines(w.permute(0, 2, 1)).permute(0, 2, 1)
-        w = lib.reshaped(w, groups, F // groups, Cg, R)
-        b = lib.reshaped(b, groups, F // groups)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv1d_tiles[grid](
-            x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
-            *y.stride(),
-            groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
-            stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1 < Cg,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 4)
-        w_pad4 = lib.padded(w.permute(0, 2, 1), 4)
-        b = lib.reshaped(b, groups, F // groups)
-        w_pad4 = lib.reshaped(w_pad4, groups, F // groups, R * c_pad4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv1d_pad4[grid](
-            x_pad4, w_pad4, b, y, N * P, F // groups, P, L, F, *x_pad4.stride(), *w_pad4.stride(),
-            *b.stride(), *y.stride(),
-            groups=groups, R=R, c_pad4=c_pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)),
-            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(3) == 1 < c_pad4,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(0, 2, 1)).permute(0, 2, 1)
+            w = lib.in_lines(w.permute(0, 2, 1)).permute(0, 2, 1)
+        elif variant == "pad4":
+            x = (
+                lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 4)
+                .permute(0, 2, 3, 1)
+                .flatten(1, 2)
+            )
+            w = lib.padded(w.permute(0, 2, 1), 4).permute(0, 2, 1)
+            Cg = 4 * lib.cdiv(Cg, 4)
         w = lib.reshaped(w, groups, F // groups, Cg, R)
         b = lib.reshaped(b, groups, F // groups)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -1125,76 +1036,6 @@ def conv1d_backward_dx_taps(
             other=0.0,
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < Cg)
-        dx_sum = dx_sum_halves[half]
-        dx_c = n + batch * Cg
-        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
-
-
-@triton.jit
-def conv1d_backward_dx_pad4(
-    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, Cg, L, P, dy_pad4_0, dy_pad4_1, dy_pad4_2,
-    dy_pad4_3, w_pad4_n, w_pad4_r2, w_pad4_batch, w_pad4_f0, dx_0, dx_1, dx_2,
-    groups: tl.constexpr, R: tl.constexpr, f0_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_DY_PAD4: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // L
-    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
-    l = m % L
-    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
-    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    w_pad4_r2 = tl.multiple_of(tl.cast(w_pad4_r2, tl.int64), VEC_W_PAD4)
-    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
-    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-    #     (l + pad - r * dil) / stride] else 0.0) *
-    #     w[c // Cg * (F // groups) + f, c % Cg, r])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * f0_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r2 = k[None, :] // f0_pad4
-        dy_pad4_p_num = l + pad - r2 * dil
-        f0 = k[None, :] % f0_pad4
-        dy_pad4 = tl.load(
-            dy_pad4_ptr
-            + tl.cast(n_, tl.int64) * dy_pad4_0
-            + tl.cast(dy_pad4_p_num // stride, tl.int64) * dy_pad4_1
-            + batch * dy_pad4_2
-            + tl.cast(f0, tl.int64) * dy_pad4_3,
-            mask=(m < M)
-            & (k[None, :] < R * f0_pad4)
-            & (dy_pad4_p_num % stride == 0)
-            & (dy_pad4_p_num >= 0)
-            & (dy_pad4_p_num // stride < P),
-            other=0.0,
-        )
-        r2 = k[:, None] // f0_pad4
-        f0 = k[:, None] % f0_pad4
-        w_pad4 = tl.load(
-            w_pad4_ptr
-            + n * w_pad4_n
-            + tl.cast(r2, tl.int64) * w_pad4_r2
-            + batch * w_pad4_batch
-            + tl.cast(f0, tl.int64) * w_pad4_f0,
-            mask=(n < Cg) & (k[:, None] < R * f0_pad4),
-            other=0.0,
-        )
-        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -1574,69 +1415,6 @@ def conv1d_backward_dw_taps(
 
 
 @triton.jit
-def conv1d_backward_dw_pad4(
-    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, N2, R, Cg, L, F, x_pad4_0, x_pad4_1, x_pad4_2,
-    dy_pad4_batch, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2,
-    groups: tl.constexpr, P: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    RUN_X_PAD4: tl.constexpr, VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    c = m // R
-    x_pad4_c0 = c + batch * Cg
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    r = m % R
-    x_pad4_l0 = r * dil - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = x_pad4_ptr + x_pad4_c0 * x_pad4_0 + tl.cast(x_pad4_l0, tl.int64) * x_pad4_1
-    dy_pad4_batch = tl.multiple_of(tl.cast(dy_pad4_batch, tl.int64), VEC_DY_PAD4)
-    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
-    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
-    #     p * stride + r * dil - pad] else 0.0))
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * n__pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // n__pad4
-        n_ = k[None, :] % n__pad4
-        x_pad4_terms = tl.cast(p * stride, tl.int64) * x_pad4_1 + tl.cast(n_, tl.int64) * x_pad4_2
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_c = c + batch * Cg
-        x_pad4_l = x_pad4_l0 + p * stride
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M) & (k[None, :] < P * n__pad4) & (x_pad4_l >= 0) & (x_pad4_l < L),
-            other=0.0,
-        )
-        dy_pad4 = tl.load(
-            dy_pad4_ptr
-            + batch * dy_pad4_batch
-            + n * dy_pad4_n
-            + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
-            mask=(n < N2) & (k[:, None] < P * n__pad4),
-            other=0.0,
-        )
-        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        dw_f = n + batch * (F // groups)
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
-
-
-@triton.jit
 def conv1d_backward_dw_runs(
     x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2, dw_0, dw_1,
     dw_2,
@@ -1914,10 +1692,10 @@ def conv1d_backward_db_finish(
 
 def choose_conv1d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, terms: int, outer: int, lanes: int, lanes_extent: int, lines: int,
-    cols: int, cols_extent: int, images: int, places: int, channels_last: bool,
-    stored_last: bool, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
+    cols_extent: int, images: int, places: int, channels_last: bool, stored_last: bool,
+    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2065,10 +1843,6 @@ def choose_conv1d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
-        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -2083,7 +1857,6 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     L = x.shape[2]
     F, Cg, R = w.shape
     P = dy.shape[2]
-    f0_pad4 = 4 * ((F // groups + 3) // 4)
     f0_padded = 16 * ((F // groups + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
@@ -2096,11 +1869,6 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
     )
-    pad4_bytes = lib.packed_bytes(
-        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
-        w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
-        whole=4,
-    )
     padded_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
@@ -2109,13 +1877,12 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R, phases=1,
-        depth=(F // groups) * R, terms=(F // groups) * R, outer=outer, lanes=groups,
-        lanes_extent=lanes_extent, lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil),
-        images=N, places=L, channels_last=dy.stride(1) < dy.stride(2),
-        stored_last=dx.stride(1) < dx.stride(2), one_tap=one_tap, as_rows=as_rows,
-        itemsize=w.element_size(), stored_bytes=dx.element_size(),
-        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        terms=(F // groups) * R, outer=outer, lanes=groups, lanes_extent=lanes_extent,
+        lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil), images=N, places=L,
+        channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
+        one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
+        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
@@ -2176,31 +1943,10 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             groups=groups, R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        dy = lib.in_lines(dy.permute(0, 2, 1)).permute(0, 2, 1)
-        w = lib.in_lines(w.permute(1, 2, 0)).permute(2, 0, 1)
-        w = lib.reshaped(w, groups, F // groups, Cg, R)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
-        conv1d_backward_dx_tiles[grid](
-            dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
-            groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1 < F // groups,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        dy_pad4 = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 4)
-        w_pad4 = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
-        conv1d_backward_dx_pad4[grid](
-            dy_pad4, w_pad4, dx, L * N, Cg, L, P, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
-            groups=groups, R=R, f0_pad4=f0_pad4, INDEX=INDEX,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2)),
-            pad=pad, dil=dil, stride=stride,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            dy = lib.in_lines(dy.permute(0, 2, 1)).permute(0, 2, 1)
+            w = lib.in_lines(w.permute(1, 2, 0)).permute(2, 0, 1)
         w = lib.reshaped(w, groups, F // groups, Cg, R)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_tiles[grid](
@@ -2286,7 +2032,6 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     L = x.shape[2]
     F, Cg, R = w.shape
     P = dy.shape[2]
-    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R
@@ -2360,33 +2105,14 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             groups=groups, P=P, INDEX=INDEX, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(1, 2, 0)).permute(2, 0, 1)
-        dy = lib.in_lines(dy.permute(1, 2, 0)).permute(2, 0, 1)
-        dy = lib.reshaped(dy, N, groups, F // groups, P)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv1d_backward_dw_tiles[grid](
-            x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
-            groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
-            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1 < N,
-            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(1, 2, 0), 4)
-        dy_pad4 = lib.padded(dy.permute(1, 2, 0), 4)
-        dy_pad4 = lib.reshaped(dy_pad4, groups, F // groups, P * n__pad4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv1d_backward_dw_pad4[grid](
-            x_pad4, dy_pad4, dw, Cg * R, F // groups, R, Cg, L, F, *x_pad4.stride(),
-            *dy_pad4.stride(), *dw.stride(),
-            groups=groups, P=P, n__pad4=n__pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), dil=dil, pad=pad,
-            stride=stride, RUN_X_PAD4=x_pad4.stride(2) == 1 < n__pad4,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(1, 2, 0)).permute(2, 0, 1)
+            dy = lib.in_lines(dy.permute(1, 2, 0)).permute(2, 0, 1)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(1, 2, 0), 4).permute(2, 0, 1)
+            dy = lib.padded(dy.permute(1, 2, 0), 4).permute(2, 0, 1)
+            N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, groups, F // groups, P)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_tiles[grid](

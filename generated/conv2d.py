@@ -181,98 +181,6 @@ def conv2d_taps(
 
 
 @triton.jit
-def conv2d_pad4(
-    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_pad4_0, x_pad4_1,
-    x_pad4_2, x_pad4_3, x_pad4_4, w_pad4_batch, w_pad4_n, w_pad4_k, b_batch, b_n, y_0, y_1,
-    y_2, y_3,
-    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_pad4: tl.constexpr,
-    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // PQ
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    p = m // Q % P
-    x_pad4_h0 = p * stride - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    q = m % Q
-    x_pad4_w0 = q * stride - pad
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(n_, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
-        + batch * x_pad4_3
-    )
-    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
-    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
-    #     w[f, c, r, s])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * c_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (S * c_pad4)
-        s = k[None, :] // c_pad4 % S
-        c = k[None, :] % c_pad4
-        x_pad4_terms = (
-            tl.cast(r * dil, tl.int64) * x_pad4_1
-            + tl.cast(s * dil, tl.int64) * x_pad4_2
-            + tl.cast(c, tl.int64) * x_pad4_4
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_h = x_pad4_h0 + r * dil
-        x_pad4_w = x_pad4_w0 + s * dil
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < R * S * c_pad4)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr
-            + batch * w_pad4_batch
-            + n * w_pad4_n
-            + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < N2) & (k[:, None] < R * S * c_pad4),
-            other=0.0,
-        )
-        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_batch
-    y_rows = (
-        y_ptr
-        + tl.cast(n_, tl.int64) * y_0
-        + tl.cast(p, tl.int64) * y_2
-        + tl.cast(q, tl.int64) * y_3
-    )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < N2)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
-        y = b + y_sum
-        y_f = n + batch * (F // groups)
-        tl.store(y_rows + y_f * y_1, y, mask=inside)
-
-
-@triton.jit
 def conv2d_channels(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, Q, F, P, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3,
     b_0, y_0, y_1, y_2, y_3,
@@ -853,7 +761,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = y.shape[2]
     Q = y.shape[3]
-    c_pad4 = 4 * ((Cg + 3) // 4)
     c_padded = 16 * ((Cg + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
@@ -1001,37 +908,18 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             groups=groups, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        w = lib.reshaped(w, groups, F // groups, Cg, R * S)
-        b = lib.reshaped(b, groups, F // groups)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv2d_tiles[grid](
-            x, w, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x.stride(), *w.stride(),
-            *b.stride(), *y.stride(),
-            groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
-            dil=dil, RUN_X=x.stride(1) == 1 < Cg,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 4)
-        w_pad4 = lib.padded(w.permute(0, 2, 3, 1), 4)
-        b = lib.reshaped(b, groups, F // groups)
-        w_pad4 = lib.reshaped(w_pad4, groups, F // groups, R * S * c_pad4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv2d_pad4[grid](
-            x_pad4, w_pad4, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x_pad4.stride(),
-            *w_pad4.stride(), *b.stride(), *y.stride(),
-            groups=groups, R=R, S=S, c_pad4=c_pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            stride=stride, pad=pad, dil=dil, RUN_X_PAD4=x_pad4.stride(4) == 1 < c_pad4,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        elif variant == "pad4":
+            x = (
+                lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 4)
+                .permute(0, 3, 4, 1, 2)
+                .flatten(1, 2)
+            )
+            w = lib.padded(w.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
+            Cg = 4 * lib.cdiv(Cg, 4)
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
         b = lib.reshaped(b, groups, F // groups)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -1283,90 +1171,6 @@ def conv2d_backward_dx_taps(
             other=0.0,
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = (
-        dx_ptr
-        + tl.cast(n_, tl.int64) * dx_0
-        + tl.cast(h, tl.int64) * dx_2
-        + tl.cast(w2, tl.int64) * dx_3
-    )
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < Cg)
-        dx_sum = dx_sum_halves[half]
-        dx_c = n + batch * Cg
-        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
-
-
-@triton.jit
-def conv2d_backward_dx_pad4(
-    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_pad4_0, dy_pad4_1, dy_pad4_2,
-    dy_pad4_3, dy_pad4_4, w_pad4_n, w_pad4_r2s2, w_pad4_batch, w_pad4_f0, dx_0, dx_1, dx_2,
-    dx_3,
-    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f0_pad4: tl.constexpr,
-    INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    stride: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // HW
-    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
-    h = m // W % H
-    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
-    w2 = m % W
-    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
-    dy_pad4_3 = tl.multiple_of(tl.cast(dy_pad4_3, tl.int64), VEC_DY_PAD4)
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    w_pad4_r2s2 = tl.multiple_of(tl.cast(w_pad4_r2s2, tl.int64), VEC_W_PAD4)
-    w_pad4_batch = tl.multiple_of(tl.cast(w_pad4_batch, tl.int64), VEC_W_PAD4)
-    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * f0_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r2 = k[None, :] // (S * f0_pad4)
-        dy_pad4_p_num = h + pad - r2 * dil
-        s2 = k[None, :] // f0_pad4 % S
-        dy_pad4_q_num = w2 + pad - s2 * dil
-        f0 = k[None, :] % f0_pad4
-        dy_pad4 = tl.load(
-            dy_pad4_ptr
-            + tl.cast(n_, tl.int64) * dy_pad4_0
-            + tl.cast(dy_pad4_p_num // stride, tl.int64) * dy_pad4_1
-            + tl.cast(dy_pad4_q_num // stride, tl.int64) * dy_pad4_2
-            + batch * dy_pad4_3
-            + tl.cast(f0, tl.int64) * dy_pad4_4,
-            mask=(m < M)
-            & (k[None, :] < R * S * f0_pad4)
-            & (dy_pad4_p_num % stride == 0)
-            & (dy_pad4_p_num >= 0)
-            & (dy_pad4_p_num // stride < P)
-            & (dy_pad4_q_num % stride == 0)
-            & (dy_pad4_q_num >= 0)
-            & (dy_pad4_q_num // stride < Q),
-            other=0.0,
-        )
-        r2s2 = k[:, None] // f0_pad4
-        f0 = k[:, None] % f0_pad4
-        w_pad4 = tl.load(
-            w_pad4_ptr
-            + n * w_pad4_n
-            + tl.cast(r2s2, tl.int64) * w_pad4_r2s2
-            + batch * w_pad4_batch
-            + tl.cast(f0, tl.int64) * w_pad4_f0,
-            mask=(n < Cg) & (k[:, None] < R * S * f0_pad4),
-            other=0.0,
-        )
-        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n_, tl.int64) * dx_0
@@ -1834,94 +1638,6 @@ def conv2d_backward_dw_taps(
 
 
 @triton.jit
-def conv2d_backward_dw_pad4(
-    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_pad4_0, x_pad4_1,
-    x_pad4_2, x_pad4_3, dy_pad4_batch, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3,
-    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr,
-    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
-    stride: tl.constexpr, RUN_X_PAD4: tl.constexpr, VEC_DY_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    c = m // RS
-    x_pad4_c0 = c + batch * Cg
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    r = m // S % R
-    x_pad4_h0 = r * dil - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    s = m % S
-    x_pad4_w0 = s * dil - pad
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + x_pad4_c0 * x_pad4_0
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
-    )
-    dy_pad4_batch = tl.multiple_of(tl.cast(dy_pad4_batch, tl.int64), VEC_DY_PAD4)
-    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
-    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
-    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
-    #     q * stride + s * dil - pad] else 0.0))
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n__pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n__pad4)
-        q = k[None, :] // n__pad4 % Q
-        n_ = k[None, :] % n__pad4
-        x_pad4_terms = (
-            tl.cast(p * stride, tl.int64) * x_pad4_1
-            + tl.cast(q * stride, tl.int64) * x_pad4_2
-            + tl.cast(n_, tl.int64) * x_pad4_3
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_c = c + batch * Cg
-        x_pad4_h = x_pad4_h0 + p * stride
-        x_pad4_w = x_pad4_w0 + q * stride
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < P * Q * n__pad4)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        )
-        dy_pad4 = tl.load(
-            dy_pad4_ptr
-            + batch * dy_pad4_batch
-            + n * dy_pad4_n
-            + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
-            mask=(n < N2) & (k[:, None] < P * Q * n__pad4),
-            other=0.0,
-        )
-        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dw_rows = (
-        dw_ptr
-        + tl.cast(c, tl.int64) * dw_1
-        + tl.cast(r, tl.int64) * dw_2
-        + tl.cast(s, tl.int64) * dw_3
-    )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        dw_f = n + batch * (F // groups)
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
-
-
-@triton.jit
 def conv2d_backward_dw_runs(
     x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2,
     dy_3, dw_0, dw_1, dw_2, dw_3,
@@ -2246,10 +1962,10 @@ def conv2d_backward_db_finish(
 
 def choose_conv2d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, terms: int, outer: int, lanes: int, lanes_extent: int, lines: int,
-    cols: int, cols_extent: int, images: int, places: int, channels_last: bool,
-    stored_last: bool, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
+    cols_extent: int, images: int, places: int, channels_last: bool, stored_last: bool,
+    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2397,10 +2113,6 @@ def choose_conv2d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
-        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -2417,7 +2129,6 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    f0_pad4 = 4 * ((F // groups + 3) // 4)
     f0_padded = 16 * ((F // groups + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -2431,11 +2142,6 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
     )
-    pad4_bytes = lib.packed_bytes(
-        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
-        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
-        whole=4,
-    )
     padded_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
@@ -2444,13 +2150,12 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R * S, phases=1,
-        depth=(F // groups) * R * S, terms=(F // groups) * R * S, outer=outer, lanes=groups,
-        lanes_extent=lanes_extent, lines=lines, cols=W, cols_extent=S * max(-dil, dil) + 2 * W,
-        images=N, places=places, channels_last=dy.stride(1) < dy.stride(3),
-        stored_last=dx.stride(1) < dx.stride(3), one_tap=one_tap, as_rows=as_rows,
-        itemsize=w.element_size(), stored_bytes=dx.element_size(),
-        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        terms=(F // groups) * R * S, outer=outer, lanes=groups, lanes_extent=lanes_extent,
+        lines=lines, cols=W, cols_extent=S * max(-dil, dil) + 2 * W, images=N, places=places,
+        channels_last=dy.stride(1) < dy.stride(3), stored_last=dx.stride(1) < dx.stride(3),
+        one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
+        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = (
@@ -2517,34 +2222,10 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             groups=groups, R=R, S=S, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        dy = lib.in_lines(dy.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        w = lib.in_lines(w.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
-        w = lib.reshaped(w, groups, F // groups, Cg, R * S)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
-        conv2d_backward_dx_tiles[grid](
-            dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
-            groups=groups, F=F, R=R, S=S, INDEX=INDEX,
-            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
-            stride=stride, RUN_DY=dy.stride(1) == 1 < F // groups,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        dy_pad4 = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 4)
-        w_pad4 = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 4)
-        w_pad4 = lib.reshaped(w_pad4, Cg, R * S, groups, f0_pad4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
-        conv2d_backward_dx_pad4[grid](
-            dy_pad4, w_pad4, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy_pad4.stride(),
-            *w_pad4.stride(), *dx.stride(),
-            groups=groups, R=R, S=S, f0_pad4=f0_pad4, INDEX=INDEX,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
-            pad=pad, dil=dil, stride=stride,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            dy = lib.in_lines(dy.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            w = lib.in_lines(w.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv2d_backward_dx_tiles[grid](
@@ -2633,7 +2314,6 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R * S
@@ -2725,35 +2405,14 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             groups=groups, P=P, Q=Q, INDEX=INDEX, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
-        dy = lib.in_lines(dy.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
-        dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv2d_backward_dw_tiles[grid](
-            x, dy, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F, *x.stride(), *dy.stride(),
-            *dw.stride(),
-            groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, RUN_X=x.stride(0) == 1 < N,
-            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(1, 2, 3, 0), 4)
-        dy_pad4 = lib.padded(dy.permute(1, 2, 3, 0), 4)
-        dy_pad4 = lib.reshaped(dy_pad4, groups, F // groups, P * Q * n__pad4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
-        conv2d_backward_dw_pad4[grid](
-            x_pad4, dy_pad4, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F,
-            *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
-            groups=groups, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), dil=dil,
-            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(3) == 1 < n__pad4,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
+            dy = lib.in_lines(dy.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
+            dy = lib.padded(dy.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
+            N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_backward_dw_tiles[grid](

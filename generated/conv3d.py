@@ -192,101 +192,6 @@ def conv3d_taps(
 
 
 @triton.jit
-def conv3d_pad4(
-    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, M, F, OPQ, PQ, O, Q, P, D, H, W, x_pad4_0,
-    x_pad4_1, x_pad4_2, x_pad4_3, x_pad4_4, w_pad4_n, w_pad4_k, b_n, y_0, y_1, y_2, y_3,
-    y_4,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_pad4: tl.constexpr,
-    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // OPQ
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    o = m // PQ % O
-    x_pad4_d0 = o * stride - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    p = m // Q % P
-    x_pad4_h0 = p * stride - pad
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    q = m % Q
-    x_pad4_w0 = q * stride - pad
-    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(n_, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_d0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_2
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_3
-    )
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
-    #     w[f, c, k_, r, s])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K * R * S * c_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k_ = k[None, :] // (R * S * c_pad4)
-        r = k[None, :] // (S * c_pad4) % R
-        s = k[None, :] // c_pad4 % S
-        c = k[None, :] % c_pad4
-        x_pad4_terms = (
-            tl.cast(k_, tl.int64) * x_pad4_1
-            + tl.cast(r, tl.int64) * x_pad4_2
-            + tl.cast(s, tl.int64) * x_pad4_3
-            + tl.cast(c, tl.int64) * x_pad4_4
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_d = x_pad4_d0 + k_
-        x_pad4_h = x_pad4_h0 + r
-        x_pad4_w = x_pad4_w0 + s
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < K * R * S * c_pad4)
-            & (x_pad4_d >= 0)
-            & (x_pad4_d < D)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < F) & (k[:, None] < K * R * S * c_pad4),
-            other=0.0,
-        )
-        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    y_rows = (
-        y_ptr
-        + tl.cast(n_, tl.int64) * y_0
-        + tl.cast(o, tl.int64) * y_2
-        + tl.cast(p, tl.int64) * y_3
-        + tl.cast(q, tl.int64) * y_4
-    )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < F)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
-        #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
-        y = b + y_sum
-        tl.store(y_rows + n * y_1, y, mask=inside)
-
-
-@triton.jit
 def conv3d_rows(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, C, b_n, y_m, y_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
@@ -625,7 +530,6 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     O = y.shape[2]
     P = y.shape[3]
     Q = y.shape[4]
-    c_pad4 = 4 * ((C + 3) // 4)
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * O * P * Q
@@ -723,34 +627,14 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
-        w = lib.in_lines(w.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
-        w = lib.reshaped(w, F, C, K * R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv3d_tiles[grid](
-            x, w, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, D, H, W, *x.stride(),
-            *w.stride(), b.stride(0), *y.stride(),
-            C=C, K=K, R=R, S=S, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
-            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(0, 2, 3, 4, 1), 4)
-        w_pad4 = lib.padded(w.permute(0, 2, 3, 4, 1), 4)
-        w_pad4 = lib.reshaped(w_pad4, F, K * R * S * c_pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv3d_pad4[grid](
-            x_pad4, w_pad4, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, D, H, W,
-            *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *y.stride(),
-            K=K, R=R, S=S, c_pad4=c_pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            stride=stride, pad=pad, RUN_X_PAD4=x_pad4.stride(4) == 1 < c_pad4,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+            w = lib.in_lines(w.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(0, 2, 3, 4, 1), 4).permute(0, 4, 1, 2, 3)
+            w = lib.padded(w.permute(0, 2, 3, 4, 1), 4).permute(0, 4, 1, 2, 3)
+            C = 4 * lib.cdiv(C, 4)
         w = lib.reshaped(w, F, C, K * R * S)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_tiles[grid](
@@ -1133,132 +1017,6 @@ def conv3d_backward_dx_taps(
 
 
 @triton.jit
-def conv3d_backward_dx_pad4(
-    dy_pad4_ptr, w_pad4_ptr, dx_ptr, batches, M, C, K, R, S, d_steps_h_steps_w2_steps,
-    h_steps_w2_steps, d_steps, w2_steps, h_steps, O, P, Q, D, H, W, dy_pad4_0, dy_pad4_1,
-    dy_pad4_2, dy_pad4_3, dy_pad4_4, w_pad4_0, w_pad4_1, w_pad4_2, w_pad4_3, w_pad4_4, dx_0,
-    dx_1, dx_2, dx_3, dx_4,
-    stride: tl.constexpr, pad: tl.constexpr, f_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_DY_PAD4: tl.constexpr, RUN_DY_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr,
-    RUN_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
-    # so that L2 sees whole sectors.
-    batch = (tl.program_id(0) % batches).to(tl.int64)
-    tile = tl.program_id(0) // batches
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    d0 = batch // (stride * stride)
-    k_2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
-    k_2_taps = (lib.floor_div(K - k_2_first - 1, stride) + 1).to(INDEX)
-    h0 = batch // stride % stride
-    r2_first = lib.floor_mod(h0 + pad, stride).to(INDEX)
-    r2_taps = (lib.floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
-    w20 = batch % stride
-    s2_first = lib.floor_mod(w20 + pad, stride).to(INDEX)
-    s2_taps = (lib.floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
-    terms = k_2_taps * r2_taps * s2_taps * f_pad4
-    n_ = m // d_steps_h_steps_w2_steps
-    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
-    d1 = m // h_steps_w2_steps % d_steps
-    d_shift = lib.floor_div(d0 + pad, stride).to(INDEX)
-    dy_pad4_o0 = d1 + d_shift
-    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
-    r2_taps_or_1 = tl.maximum(r2_taps, 1)
-    s2_taps_or_1 = tl.maximum(s2_taps, 1)
-    h1 = m // w2_steps % h_steps
-    h_shift = lib.floor_div(h0 + pad, stride).to(INDEX)
-    dy_pad4_p0 = h1 + h_shift
-    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
-    w21 = m % w2_steps
-    w2_shift = lib.floor_div(w20 + pad, stride).to(INDEX)
-    dy_pad4_q0 = w21 + w2_shift
-    dy_pad4_3 = tl.multiple_of(tl.cast(dy_pad4_3, tl.int64), VEC_DY_PAD4)
-    dy_pad4_rows = (
-        dy_pad4_ptr
-        + tl.cast(n_, tl.int64) * dy_pad4_0
-        + tl.cast(dy_pad4_o0, tl.int64) * dy_pad4_1
-        + tl.cast(dy_pad4_p0, tl.int64) * dy_pad4_2
-        + tl.cast(dy_pad4_q0, tl.int64) * dy_pad4_3
-    )
-    w_pad4_0 = tl.multiple_of(tl.cast(w_pad4_0, tl.int64), VEC_W_PAD4)
-    w_pad4_1 = tl.multiple_of(tl.cast(w_pad4_1, tl.int64), VEC_W_PAD4)
-    w_pad4_2 = tl.multiple_of(tl.cast(w_pad4_2, tl.int64), VEC_W_PAD4)
-    w_pad4_3 = tl.multiple_of(tl.cast(w_pad4_3, tl.int64), VEC_W_PAD4)
-    w_pad4_rows = (
-        w_pad4_ptr
-        + n * w_pad4_0
-        + tl.cast(k_2_first, tl.int64) * w_pad4_1
-        + tl.cast(r2_first, tl.int64) * w_pad4_2
-        + tl.cast(s2_first, tl.int64) * w_pad4_3
-    )
-    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride,
-    #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
-    #     w[f, c, k_, r, s])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, terms, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k_2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * f_pad4)
-        r2 = k[None, :] // (s2_taps_or_1 * f_pad4) % r2_taps_or_1
-        s2 = k[None, :] // f_pad4 % s2_taps_or_1
-        f = k[None, :] % f_pad4
-        dy_pad4_terms = (
-            tl.cast(-k_2, tl.int64) * dy_pad4_1
-            + tl.cast(-r2, tl.int64) * dy_pad4_2
-            + tl.cast(-s2, tl.int64) * dy_pad4_3
-            + tl.cast(f, tl.int64) * dy_pad4_4
-        )
-        if RUN_DY_PAD4:  # lanes along the channels
-            dy_pad4_terms = tl.max_contiguous(dy_pad4_terms, [1, 16])
-        dy_pad4_o = dy_pad4_o0 - k_2
-        dy_pad4_p = dy_pad4_p0 - r2
-        dy_pad4_q = dy_pad4_q0 - s2
-        dy_pad4 = tl.load(
-            dy_pad4_rows + dy_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < terms)
-            & (dy_pad4_o >= 0)
-            & (dy_pad4_o < O)
-            & (dy_pad4_p >= 0)
-            & (dy_pad4_p < P)
-            & (dy_pad4_q >= 0)
-            & (dy_pad4_q < Q),
-            other=0.0,
-        )
-        k_2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * f_pad4)
-        r2 = k[:, None] // (s2_taps_or_1 * f_pad4) % r2_taps_or_1
-        s2 = k[:, None] // f_pad4 % s2_taps_or_1
-        f = k[:, None] % f_pad4
-        w_pad4_terms = (
-            tl.cast(k_2 * stride, tl.int64) * w_pad4_1
-            + tl.cast(r2 * stride, tl.int64) * w_pad4_2
-            + tl.cast(s2 * stride, tl.int64) * w_pad4_3
-            + tl.cast(f, tl.int64) * w_pad4_4
-        )
-        if RUN_W_PAD4:  # lanes along the channels
-            w_pad4_terms = tl.max_contiguous(w_pad4_terms, [1, 16])
-        w_pad4 = tl.load(w_pad4_rows + w_pad4_terms, mask=(n < C) & (k[:, None] < terms), other=0.0)
-        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_d = d0 + d1 * stride
-    dx_h = h0 + h1 * stride
-    dx_w = w20 + w21 * stride
-    row_inside = (m < M) & (dx_d < D) & (dx_h < H) & (dx_w < W)
-    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = row_inside & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
-
-
-@triton.jit
 def conv3d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, batches, M, C, K, R, S, d_steps_h_steps_w2_steps,
     h_steps_w2_steps, d_steps, w2_steps, h_steps, O, P, Q, D, H, W, dy_0, dy_1, dy_2, dy_3,
@@ -1531,95 +1289,6 @@ def conv3d_backward_dw_taps(
 
 
 @triton.jit
-def conv3d_backward_dw_pad4(
-    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_pad4_0, x_pad4_1,
-    x_pad4_2, x_pad4_3, x_pad4_4, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3, dw_4,
-    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr,
-    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    RUN_X_PAD4: tl.constexpr, VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    c = m // KRS
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    k_ = m // RS % K
-    x_pad4_d0 = k_ - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    r = m // S % R
-    x_pad4_h0 = r - pad
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    s = m % S
-    x_pad4_w0 = s - pad
-    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(c, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_d0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_2
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_3
-    )
-    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
-    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, O * P * Q * n__pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        o = k[None, :] // (P * Q * n__pad4)
-        p = k[None, :] // (Q * n__pad4) % P
-        q = k[None, :] // n__pad4 % Q
-        n_ = k[None, :] % n__pad4
-        x_pad4_terms = (
-            tl.cast(o * stride, tl.int64) * x_pad4_1
-            + tl.cast(p * stride, tl.int64) * x_pad4_2
-            + tl.cast(q * stride, tl.int64) * x_pad4_3
-            + tl.cast(n_, tl.int64) * x_pad4_4
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_d = x_pad4_d0 + o * stride
-        x_pad4_h = x_pad4_h0 + p * stride
-        x_pad4_w = x_pad4_w0 + q * stride
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < O * P * Q * n__pad4)
-            & (x_pad4_d >= 0)
-            & (x_pad4_d < D)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        )
-        dy_pad4 = tl.load(
-            dy_pad4_ptr + n * dy_pad4_n + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
-            mask=(n < F) & (k[:, None] < O * P * Q * n__pad4),
-            other=0.0,
-        )
-        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dw_rows = (
-        dw_ptr
-        + tl.cast(c, tl.int64) * dw_1
-        + tl.cast(k_, tl.int64) * dw_2
-        + tl.cast(r, tl.int64) * dw_3
-        + tl.cast(s, tl.int64) * dw_4
-    )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
-
-
-@triton.jit
 def conv3d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n_,
     dy_n, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
@@ -1855,7 +1524,6 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     d_steps = (D - 1) // stride + 1
     h_steps = (H - 1) // stride + 1
     w2_steps = (W - 1) // stride + 1
-    f_pad4 = 4 * ((F + 3) // 4)
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride * stride
@@ -1916,21 +1584,6 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), w2_steps),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        dy = lib.in_lines(dy.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
-        w = lib.in_lines(w.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
-        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv3d_backward_dx_tiles[grid](
-            dy, w, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C, K, R, S,
-            d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps, h_steps, O, P, Q,
-            D, H, W, *dy.stride(), *w.stride(), *dx.stride(),
-            stride=stride, pad=pad, F=F, INDEX=INDEX,
-            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            RUN_DY=dy.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            RUN_W=w.stride(0) == 1 < F, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv3d_backward_dx_taps[grid](
@@ -1940,22 +1593,14 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "pad4":
-        dy_pad4 = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)
-        w_pad4 = lib.padded(w.permute(1, 2, 3, 4, 0), 4)
-        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv3d_backward_dx_pad4[grid](
-            dy_pad4, w_pad4, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C, K,
-            R, S, d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps, h_steps, O,
-            P, Q, D, H, W, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
-            stride=stride, pad=pad, f_pad4=f_pad4, INDEX=INDEX,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
-            RUN_DY_PAD4=dy_pad4.stride(4) == 1 < f_pad4,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2), w_pad4.stride(3)),
-            RUN_W_PAD4=w_pad4.stride(4) == 1 < f_pad4, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            dy = lib.in_lines(dy.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+            w = lib.in_lines(w.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
+        elif variant == "pad4":
+            dy = lib.padded(dy.permute(0, 2, 3, 4, 1), 4).permute(0, 4, 1, 2, 3)
+            w = lib.padded(w.permute(1, 2, 3, 4, 0), 4).permute(4, 0, 1, 2, 3)
+            F = 4 * lib.cdiv(F, 4)
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv3d_backward_dx_tiles[grid](
             dy, w, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C, K, R, S,
@@ -2023,7 +1668,6 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -2082,35 +1726,14 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
-        dy = lib.in_lines(dy.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
-        dy = lib.reshaped(dy, N, F, O * P * Q)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv3d_backward_dw_tiles[grid](
-            x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
-            *dy.stride(), *dw.stride(),
-            N=N, O=O, P=P, Q=Q, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, RUN_X=x.stride(0) == 1 < N,
-            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(1, 2, 3, 4, 0), 4)
-        dy_pad4 = lib.padded(dy.permute(1, 2, 3, 4, 0), 4)
-        dy_pad4 = lib.reshaped(dy_pad4, F, O * P * Q * n__pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv3d_backward_dw_pad4[grid](
-            x_pad4, dy_pad4, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
-            *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
-            O=O, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            pad=pad, stride=stride, RUN_X_PAD4=x_pad4.stride(4) == 1 < n__pad4,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
+            dy = lib.in_lines(dy.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(1, 2, 3, 4, 0), 4).permute(4, 0, 1, 2, 3)
+            dy = lib.padded(dy.permute(1, 2, 3, 4, 0), 4).permute(4, 0, 1, 2, 3)
+            N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, F, O * P * Q)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_tiles[grid](

@@ -159,93 +159,6 @@ def conv_group_norm_silu_conv2d_taps(
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_pad4(
-    x_pad4_ptr, w_pad4_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_pad4_0,
-    x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_n, w_pad4_k, b_n, conv2d_0, conv2d_1, conv2d_2,
-    conv2d_3,
-    R: tl.constexpr, S: tl.constexpr, c2_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, RUN_X_PAD4: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // PQ
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    p = m // Q % P
-    x_pad4_h0 = p - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    q = m % Q
-    x_pad4_w0 = q - pad
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(n_, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
-    )
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
-    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * c2_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (S * c2_pad4)
-        s = k[None, :] // c2_pad4 % S
-        c2 = k[None, :] % c2_pad4
-        x_pad4_terms = (
-            tl.cast(r, tl.int64) * x_pad4_1
-            + tl.cast(s, tl.int64) * x_pad4_2
-            + tl.cast(c2, tl.int64) * x_pad4_3
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_h = x_pad4_h0 + r
-        x_pad4_w = x_pad4_w0 + s
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < R * S * c2_pad4)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < N2) & (k[:, None] < R * S * c2_pad4),
-            other=0.0,
-        )
-        conv2d_sum = tl.dot(
-            x_pad4, w_pad4, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-    conv2d_rows = (
-        conv2d_ptr
-        + tl.cast(n_, tl.int64) * conv2d_0
-        + tl.cast(p, tl.int64) * conv2d_2
-        + tl.cast(q, tl.int64) * conv2d_3
-    )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < N2)
-        conv2d_sum = conv2d_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
-        conv2d = b + conv2d_sum
-        f0 = n % Cg
-        f1 = n // Cg
-        conv2d_f = f0 + f1 * Cg
-        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
-
-
-@triton.jit
 def conv_group_norm_silu_conv2d_rows(
     x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, M, N2, C, b_n, conv2d_m, conv2d_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
@@ -1028,7 +941,6 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     P = y.shape[2]
     Q = y.shape[3]
     Cg = F // groups
-    c2_pad4 = 4 * ((C + 3) // 4)
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
@@ -1122,34 +1034,14 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        w = lib.reshaped(w, Cg * groups, C, R * S)
-        b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_conv2d_tiles[grid](
-            x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
-            *w.stride(), b.stride(0), *conv2d.stride(),
-            C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
-        w_pad4 = lib.padded(w.permute(0, 2, 3, 1), 4)
-        b = lib.reshaped(b, Cg * groups)
-        w_pad4 = lib.reshaped(w_pad4, Cg * groups, R * S * c2_pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_conv2d_pad4[grid](
-            x_pad4, w_pad4, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
-            *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *conv2d.stride(),
-            R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            RUN_X_PAD4=x_pad4.stride(3) == 1 < c2_pad4, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
+            w = lib.padded(w.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
+            C = 4 * lib.cdiv(C, 4)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -1717,100 +1609,6 @@ def conv_group_norm_silu_forward_conv2d_taps(
         )
         conv2d_sum = tl.dot(
             x_padded, w_padded, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-    conv2d_rows = (
-        conv2d_ptr
-        + tl.cast(n_, tl.int64) * conv2d_0
-        + tl.cast(p, tl.int64) * conv2d_2
-        + tl.cast(q, tl.int64) * conv2d_3
-    )
-    conv2d_kept_rows = (
-        conv2d_kept_ptr
-        + tl.cast(n_, tl.int64) * conv2d_kept_0
-        + tl.cast(p, tl.int64) * conv2d_kept_2
-        + tl.cast(q, tl.int64) * conv2d_kept_3
-    )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < N2)
-        conv2d_sum = conv2d_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
-        conv2d = b + conv2d_sum
-        f0 = n % Cg
-        f1 = n // Cg
-        conv2d_f = f0 + f1 * Cg
-        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
-        tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_forward_conv2d_pad4(
-    x_pad4_ptr, w_pad4_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, Cg,
-    x_pad4_0, x_pad4_1, x_pad4_2, x_pad4_3, w_pad4_n, w_pad4_k, b_n, conv2d_0, conv2d_1,
-    conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
-    R: tl.constexpr, S: tl.constexpr, c2_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, RUN_X_PAD4: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // PQ
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    p = m // Q % P
-    x_pad4_h0 = p - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    q = m % Q
-    x_pad4_w0 = q - pad
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(n_, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
-    )
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
-    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * c2_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (S * c2_pad4)
-        s = k[None, :] // c2_pad4 % S
-        c2 = k[None, :] % c2_pad4
-        x_pad4_terms = (
-            tl.cast(r, tl.int64) * x_pad4_1
-            + tl.cast(s, tl.int64) * x_pad4_2
-            + tl.cast(c2, tl.int64) * x_pad4_3
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_h = x_pad4_h0 + r
-        x_pad4_w = x_pad4_w0 + s
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < R * S * c2_pad4)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < N2) & (k[:, None] < R * S * c2_pad4),
-            other=0.0,
-        )
-        conv2d_sum = tl.dot(
-            x_pad4, w_pad4, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
         )
     conv2d_rows = (
         conv2d_ptr
@@ -2641,7 +2439,6 @@ def launch_conv_group_norm_silu_forward_conv2d(
     P = conv2d_kept.shape[2]
     Q = conv2d_kept.shape[3]
     Cg = F // groups
-    c2_pad4 = 4 * ((C + 3) // 4)
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
@@ -2745,35 +2542,14 @@ def launch_conv_group_norm_silu_forward_conv2d(
             R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        w = lib.reshaped(w, Cg * groups, C, R * S)
-        b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_forward_conv2d_tiles[grid](
-            x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
-            *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(0, 2, 3, 1), 4)
-        w_pad4 = lib.padded(w.permute(0, 2, 3, 1), 4)
-        b = lib.reshaped(b, Cg * groups)
-        w_pad4 = lib.reshaped(w_pad4, Cg * groups, R * S * c2_pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_forward_conv2d_pad4[grid](
-            x_pad4, w_pad4, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
-            *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *conv2d.stride(),
-            *conv2d_kept.stride(),
-            R=R, S=S, c2_pad4=c2_pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            RUN_X_PAD4=x_pad4.stride(3) == 1 < c2_pad4, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
+            w = lib.padded(w.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
+            C = 4 * lib.cdiv(C, 4)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -4961,95 +4737,6 @@ def conv_group_norm_silu_backward_dw_taps(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dw_pad4(
-    x_pad4_ptr, dconv2d_pad4_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_pad4_0, x_pad4_1,
-    x_pad4_2, x_pad4_3, dconv2d_pad4_n, dconv2d_pad4_k, dw_0, dw_1, dw_2, dw_3,
-    P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, RUN_X_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, VEC_DCONV2D_PAD4: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    c2 = m // RS
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    r = m // S % R
-    x_pad4_h0 = r - pad
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    s = m % S
-    x_pad4_w0 = s - pad
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(c2, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_2
-    )
-    dconv2d_pad4_n = tl.multiple_of(tl.cast(dconv2d_pad4_n, tl.int64), VEC_DCONV2D_PAD4)
-    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
-    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n__pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n__pad4)
-        q = k[None, :] // n__pad4 % Q
-        n_ = k[None, :] % n__pad4
-        x_pad4_terms = (
-            tl.cast(p, tl.int64) * x_pad4_1
-            + tl.cast(q, tl.int64) * x_pad4_2
-            + tl.cast(n_, tl.int64) * x_pad4_3
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_h = x_pad4_h0 + p
-        x_pad4_w = x_pad4_w0 + q
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < P * Q * n__pad4)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        ).to(COMPUTE)
-        dconv2d_pad4 = tl.load(
-            dconv2d_pad4_ptr + n * dconv2d_pad4_n + tl.cast(k[:, None], tl.int64) * dconv2d_pad4_k,
-            mask=(n < N2) & (k[:, None] < P * Q * n__pad4),
-            other=0.0,
-        )
-        dw_sum = tl.dot(
-            x_pad4.to(COMPUTE),
-            dconv2d_pad4.to(COMPUTE),
-            dw_sum,
-            input_precision=PRECISION,
-            out_dtype=COMPUTE,
-        )
-        dw_sum = lib.awaited(dw_sum)
-    dw_rows = (
-        dw_ptr
-        + tl.cast(c2, tl.int64) * dw_1
-        + tl.cast(r, tl.int64) * dw_2
-        + tl.cast(s, tl.int64) * dw_3
-    )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        c0 = n % Cg
-        c1 = n // Cg
-        dw_f = c0 + c1 * Cg
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
-
-
-@triton.jit
 def conv_group_norm_silu_backward_dw_tiles(
     x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_0, x_1, x_2, x_3, dconv2d_n_,
     dconv2d_n, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
@@ -5922,16 +5609,7 @@ def launch_conv_group_norm_silu_backward_dx(
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("mixed", "terms", "small"):
-        w = lib.reshaped(w, Cg * groups, C, R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_group_norm_silu_backward_dx_tiles[grid](
-            dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
-            *dx.stride(),
-            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
+    elif variant == "taps":
         w = lib.reshaped(w, Cg * groups, C, R * S)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_taps[grid](
@@ -5939,6 +5617,15 @@ def launch_conv_group_norm_silu_backward_dx(
             *w.stride(), *dx.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    else:
+        w = lib.reshaped(w, Cg * groups, C, R * S)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        conv_group_norm_silu_backward_dx_tiles[grid](
+            dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
+            *dx.stride(),
+            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -5985,7 +5672,6 @@ def launch_conv_group_norm_silu_backward_dw(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
@@ -6011,20 +5697,7 @@ def launch_conv_group_norm_silu_backward_dw(
         else tl.float32
     )
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant == "mixed":
-        x = lib.in_lines(x.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
-        dconv2d = lib.in_lines(dconv2d.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
-        dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_backward_dw_tiles[grid](
-            x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
-            *dconv2d.stride(), *dw.stride(),
-            N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(0) == 1 < N, COMPUTE=COMPUTE,
-            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "taps":
+    if variant == "taps":
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
@@ -6035,21 +5708,14 @@ def launch_conv_group_norm_silu_backward_dw(
             P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(1, 2, 3, 0), 4)
-        dconv2d_pad4 = lib.padded(dconv2d.permute(1, 2, 3, 0), 4)
-        dconv2d_pad4 = lib.reshaped(dconv2d_pad4, Cg * groups, P * Q * n__pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_backward_dw_pad4[grid](
-            x_pad4, dconv2d_pad4, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg,
-            *x_pad4.stride(), *dconv2d_pad4.stride(), *dw.stride(),
-            P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2)), pad=pad,
-            RUN_X_PAD4=x_pad4.stride(3) == 1 < n__pad4, COMPUTE=COMPUTE,
-            VEC_DCONV2D_PAD4=math.gcd(16, dconv2d_pad4.stride(0)), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
+            dconv2d = lib.in_lines(dconv2d.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
+            dconv2d = lib.padded(dconv2d.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
+            N = 4 * lib.cdiv(N, 4)
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_tiles[grid](

@@ -82,66 +82,6 @@ def conv_transpose1d_taps(
 
 
 @triton.jit
-def conv_transpose1d_pad4(
-    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, M, F, P, L, x_pad4_0, x_pad4_1, x_pad4_2,
-    w_pad4_n, w_pad4_k, b_n, y_0, y_1, y_2,
-    R: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr,
-    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_W_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // P
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    p = m % P
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
-    #     * w[c, f, r])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * c_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // c_pad4
-        x_pad4_l_num = p + pad - r * dil
-        c = k[None, :] % c_pad4
-        x_pad4 = tl.load(
-            x_pad4_ptr
-            + tl.cast(n_, tl.int64) * x_pad4_0
-            + tl.cast(x_pad4_l_num // stride, tl.int64) * x_pad4_1
-            + tl.cast(c, tl.int64) * x_pad4_2,
-            mask=(m < M)
-            & (k[None, :] < R * c_pad4)
-            & (x_pad4_l_num % stride == 0)
-            & (x_pad4_l_num >= 0)
-            & (x_pad4_l_num // stride < L),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < F) & (k[:, None] < R * c_pad4),
-            other=0.0,
-        )
-        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < F)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
-        #     w[c, f, r])
-        y = b + y_sum
-        tl.store(y_rows + n * y_1, y, mask=inside)
-
-
-@triton.jit
 def conv_transpose1d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, F, P, L, x_0, x_1, x_2, w_c, w_n, w_r, b_n, y_0, y_1,
     y_2,
@@ -246,7 +186,6 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = y.shape[2]
-    c_pad4 = 4 * ((C + 3) // 4)
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P
@@ -273,30 +212,14 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(0, 2, 1)).permute(0, 2, 1)
-        w = lib.in_lines(w.permute(1, 2, 0)).permute(2, 0, 1)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose1d_tiles[grid](
-            x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(0, 2, 1), 4)
-        w_pad4 = lib.padded(w.permute(1, 2, 0), 4)
-        w_pad4 = lib.reshaped(w_pad4, F, R * c_pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose1d_pad4[grid](
-            x_pad4, w_pad4, b, y, N * P, F, P, L, *x_pad4.stride(), *w_pad4.stride(), b.stride(0),
-            *y.stride(),
-            R=R, c_pad4=c_pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), pad=pad, dil=dil,
-            stride=stride, VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(0, 2, 1)).permute(0, 2, 1)
+            w = lib.in_lines(w.permute(1, 2, 0)).permute(2, 0, 1)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(0, 2, 1), 4).permute(0, 2, 1)
+            w = lib.padded(w.permute(1, 2, 0), 4).permute(2, 0, 1)
+            C = 4 * lib.cdiv(C, 4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
@@ -582,63 +505,6 @@ def conv_transpose1d_backward_dx_taps(
 
 
 @triton.jit
-def conv_transpose1d_backward_dx_pad4(
-    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, C, L, P, dy_pad4_0, dy_pad4_1, dy_pad4_2, w_pad4_n,
-    w_pad4_k, dx_0, dx_1, dx_2,
-    R: tl.constexpr, f_pad4: tl.constexpr, INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr,
-    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, RUN_DY_PAD4: tl.constexpr,
-    VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // L
-    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
-    l = m % L
-    dy_pad4_p0 = l * stride - pad
-    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
-    dy_pad4_rows = (
-        dy_pad4_ptr + tl.cast(n_, tl.int64) * dy_pad4_0 + tl.cast(dy_pad4_p0, tl.int64) * dy_pad4_1
-    )
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
-    #     w[c, f, r])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * f_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r2 = k[None, :] // f_pad4
-        f = k[None, :] % f_pad4
-        dy_pad4_terms = tl.cast(r2 * dil, tl.int64) * dy_pad4_1 + tl.cast(f, tl.int64) * dy_pad4_2
-        if RUN_DY_PAD4:  # lanes along the channels
-            dy_pad4_terms = tl.max_contiguous(dy_pad4_terms, [1, 16])
-        dy_pad4_p = dy_pad4_p0 + r2 * dil
-        dy_pad4 = tl.load(
-            dy_pad4_rows + dy_pad4_terms,
-            mask=(m < M) & (k[None, :] < R * f_pad4) & (dy_pad4_p >= 0) & (dy_pad4_p < P),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < C) & (k[:, None] < R * f_pad4),
-            other=0.0,
-        )
-        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
-
-
-@triton.jit
 def conv_transpose1d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, L, P, dy_0, dy_1, dy_2, w_n, w_f, w_r2, dx_0, dx_1, dx_2,
     F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, VEC_DY: tl.constexpr,
@@ -741,62 +607,6 @@ def conv_transpose1d_backward_dw_taps(
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
-
-
-@triton.jit
-def conv_transpose1d_backward_dw_pad4(
-    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, F, R, L, x_pad4_0, x_pad4_1, x_pad4_2, dy_pad4_n,
-    dy_pad4_k, dw_0, dw_1, dw_2,
-    P: tl.constexpr, n__pad4: tl.constexpr, INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr,
-    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_DY_PAD4: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    c = m // R
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    r = m % R
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
-    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
-    #     else 0.0))
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * n__pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // n__pad4
-        x_pad4_l_num = p + pad - r * dil
-        n_ = k[None, :] % n__pad4
-        x_pad4 = tl.load(
-            x_pad4_ptr
-            + tl.cast(c, tl.int64) * x_pad4_0
-            + tl.cast(x_pad4_l_num // stride, tl.int64) * x_pad4_1
-            + tl.cast(n_, tl.int64) * x_pad4_2,
-            mask=(m < M)
-            & (k[None, :] < P * n__pad4)
-            & (x_pad4_l_num % stride == 0)
-            & (x_pad4_l_num >= 0)
-            & (x_pad4_l_num // stride < L),
-            other=0.0,
-        )
-        dy_pad4 = tl.load(
-            dy_pad4_ptr + n * dy_pad4_n + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
-            mask=(n < F) & (k[:, None] < P * n__pad4),
-            other=0.0,
-        )
-        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -1007,7 +817,6 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = dy.shape[2]
-    f_pad4 = 4 * ((F + 3) // 4)
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
@@ -1060,31 +869,14 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        dy = lib.in_lines(dy.permute(0, 2, 1)).permute(0, 2, 1)
-        w = lib.in_lines(w.permute(0, 2, 1)).permute(0, 2, 1)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_transpose1d_backward_dx_tiles[grid](
-            dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
-            F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
-            pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        dy_pad4 = lib.padded(dy.permute(0, 2, 1), 4)
-        w_pad4 = lib.padded(w.permute(0, 2, 1), 4)
-        w_pad4 = lib.reshaped(w_pad4, C, R * f_pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_transpose1d_backward_dx_pad4[grid](
-            dy_pad4, w_pad4, dx, L * N, C, L, P, *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
-            R=R, f_pad4=f_pad4, INDEX=INDEX,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1)), stride=stride, pad=pad,
-            dil=dil, RUN_DY_PAD4=dy_pad4.stride(2) == 1 < f_pad4,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            dy = lib.in_lines(dy.permute(0, 2, 1)).permute(0, 2, 1)
+            w = lib.in_lines(w.permute(0, 2, 1)).permute(0, 2, 1)
+        elif variant == "pad4":
+            dy = lib.padded(dy.permute(0, 2, 1), 4).permute(0, 2, 1)
+            w = lib.padded(w.permute(0, 2, 1), 4).permute(0, 2, 1)
+            F = 4 * lib.cdiv(F, 4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
@@ -1137,7 +929,6 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = dy.shape[2]
-    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R
@@ -1164,29 +955,14 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             P=P, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(1, 2, 0)).permute(2, 0, 1)
-        dy = lib.in_lines(dy.permute(1, 2, 0)).permute(2, 0, 1)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose1d_backward_dw_tiles[grid](
-            x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
-            N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(1, 2, 0), 4)
-        dy_pad4 = lib.padded(dy.permute(1, 2, 0), 4)
-        dy_pad4 = lib.reshaped(dy_pad4, F, P * n__pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose1d_backward_dw_pad4[grid](
-            x_pad4, dy_pad4, dw, C * R, F, R, L, *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
-            P=P, n__pad4=n__pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1)), pad=pad, dil=dil,
-            stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(1, 2, 0)).permute(2, 0, 1)
+            dy = lib.in_lines(dy.permute(1, 2, 0)).permute(2, 0, 1)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(1, 2, 0), 4).permute(2, 0, 1)
+            dy = lib.padded(dy.permute(1, 2, 0), 4).permute(2, 0, 1)
+            N = 4 * lib.cdiv(N, 4)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),

@@ -253,136 +253,6 @@ def conv_transpose3d_taps(
 
 
 @triton.jit
-def conv_transpose3d_pad4(
-    x_pad4_ptr, w_pad4_ptr, b_ptr, y_ptr, batches, M, F, K, R, S, o_steps_p_steps_q_steps,
-    p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_pad4_0, x_pad4_1,
-    x_pad4_2, x_pad4_3, x_pad4_4, w_pad4_0, w_pad4_1, w_pad4_2, w_pad4_3, w_pad4_4, b_n,
-    y_0, y_1, y_2, y_3, y_4,
-    stride: tl.constexpr, pad: tl.constexpr, c_pad4: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X_PAD4: tl.constexpr, RUN_X_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr,
-    RUN_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
-    # so that L2 sees whole sectors.
-    batch = (tl.program_id(0) % batches).to(tl.int64)
-    tile = tl.program_id(0) // batches
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o0 = batch // (stride * stride)
-    k__first = lib.floor_mod(o0 + pad, stride).to(INDEX)
-    k__taps = (lib.floor_div(K - k__first - 1, stride) + 1).to(INDEX)
-    p0 = batch // stride % stride
-    r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
-    r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-    q0 = batch % stride
-    s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
-    s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
-    terms = k__taps * r_taps * s_taps * c_pad4
-    n_ = m // o_steps_p_steps_q_steps
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    o1 = m // p_steps_q_steps % o_steps
-    o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
-    x_pad4_d0 = o1 + o_shift
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    r_taps_or_1 = tl.maximum(r_taps, 1)
-    s_taps_or_1 = tl.maximum(s_taps, 1)
-    p1 = m // q_steps % p_steps
-    p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
-    x_pad4_h0 = p1 + p_shift
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    q1 = m % q_steps
-    q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
-    x_pad4_w0 = q1 + q_shift
-    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
-    x_pad4_rows = (
-        x_pad4_ptr
-        + tl.cast(n_, tl.int64) * x_pad4_0
-        + tl.cast(x_pad4_d0, tl.int64) * x_pad4_1
-        + tl.cast(x_pad4_h0, tl.int64) * x_pad4_2
-        + tl.cast(x_pad4_w0, tl.int64) * x_pad4_3
-    )
-    w_pad4_0 = tl.multiple_of(tl.cast(w_pad4_0, tl.int64), VEC_W_PAD4)
-    w_pad4_1 = tl.multiple_of(tl.cast(w_pad4_1, tl.int64), VEC_W_PAD4)
-    w_pad4_2 = tl.multiple_of(tl.cast(w_pad4_2, tl.int64), VEC_W_PAD4)
-    w_pad4_3 = tl.multiple_of(tl.cast(w_pad4_3, tl.int64), VEC_W_PAD4)
-    w_pad4_rows = (
-        w_pad4_ptr
-        + n * w_pad4_0
-        + tl.cast(k__first, tl.int64) * w_pad4_1
-        + tl.cast(r_first, tl.int64) * w_pad4_2
-        + tl.cast(s_first, tl.int64) * w_pad4_3
-    )
-    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-    #     0.0) * w[c, f, k_, r, s])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, terms, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k_ = k[None, :] // (r_taps_or_1 * s_taps_or_1 * c_pad4)
-        r = k[None, :] // (s_taps_or_1 * c_pad4) % r_taps_or_1
-        s = k[None, :] // c_pad4 % s_taps_or_1
-        c = k[None, :] % c_pad4
-        x_pad4_terms = (
-            tl.cast(-k_, tl.int64) * x_pad4_1
-            + tl.cast(-r, tl.int64) * x_pad4_2
-            + tl.cast(-s, tl.int64) * x_pad4_3
-            + tl.cast(c, tl.int64) * x_pad4_4
-        )
-        if RUN_X_PAD4:  # lanes along the channels
-            x_pad4_terms = tl.max_contiguous(x_pad4_terms, [1, 16])
-        x_pad4_d = x_pad4_d0 - k_
-        x_pad4_h = x_pad4_h0 - r
-        x_pad4_w = x_pad4_w0 - s
-        x_pad4 = tl.load(
-            x_pad4_rows + x_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < terms)
-            & (x_pad4_d >= 0)
-            & (x_pad4_d < D)
-            & (x_pad4_h >= 0)
-            & (x_pad4_h < H)
-            & (x_pad4_w >= 0)
-            & (x_pad4_w < W),
-            other=0.0,
-        )
-        k_ = k[:, None] // (r_taps_or_1 * s_taps_or_1 * c_pad4)
-        r = k[:, None] // (s_taps_or_1 * c_pad4) % r_taps_or_1
-        s = k[:, None] // c_pad4 % s_taps_or_1
-        c = k[:, None] % c_pad4
-        w_pad4_terms = (
-            tl.cast(k_ * stride, tl.int64) * w_pad4_1
-            + tl.cast(r * stride, tl.int64) * w_pad4_2
-            + tl.cast(s * stride, tl.int64) * w_pad4_3
-            + tl.cast(c, tl.int64) * w_pad4_4
-        )
-        if RUN_W_PAD4:  # lanes along the channels
-            w_pad4_terms = tl.max_contiguous(w_pad4_terms, [1, 16])
-        w_pad4 = tl.load(w_pad4_rows + w_pad4_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
-        y_sum = tl.dot(x_pad4, w_pad4, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    y_o = o0 + o1 * stride
-    y_p = p0 + p1 * stride
-    y_q = q0 + q1 * stride
-    row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
-    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = row_inside & (n < F)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
-        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
-        y = b + y_sum
-        tl.store(y_rows + n * y_1, y, mask=inside)
-
-
-@triton.jit
 def conv_transpose3d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, batches, M, F, K, R, S, o_steps_p_steps_q_steps,
     p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_0, x_1, x_2, x_3, x_4,
@@ -560,7 +430,6 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     o_steps = (O - 1) // stride + 1
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
-    c_pad4 = 4 * ((C + 3) // 4)
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride * stride
@@ -617,21 +486,6 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), q_steps),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
-        w = lib.in_lines(w.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
-        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose3d_tiles[grid](
-            x, w, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K, R, S,
-            o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H, W, O,
-            P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            stride=stride, pad=pad, C=C, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            RUN_X=x.stride(1) == 1 < C,
-            VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            RUN_W=w.stride(0) == 1 < C, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
     elif variant == "taps":
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_taps[grid](
@@ -642,22 +496,14 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(0, 2, 3, 4, 1), 4)
-        w_pad4 = lib.padded(w.permute(1, 2, 3, 4, 0), 4)
-        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose3d_pad4[grid](
-            x_pad4, w_pad4, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K,
-            R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H,
-            W, O, P, Q, *x_pad4.stride(), *w_pad4.stride(), b.stride(0), *y.stride(),
-            stride=stride, pad=pad, c_pad4=c_pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            RUN_X_PAD4=x_pad4.stride(4) == 1 < c_pad4,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0), w_pad4.stride(1), w_pad4.stride(2), w_pad4.stride(3)),
-            RUN_W_PAD4=w_pad4.stride(4) == 1 < c_pad4, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+            w = lib.in_lines(w.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(0, 2, 3, 4, 1), 4).permute(0, 4, 1, 2, 3)
+            w = lib.padded(w.permute(1, 2, 3, 4, 0), 4).permute(4, 0, 1, 2, 3)
+            C = 4 * lib.cdiv(C, 4)
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_tiles[grid](
             x, w, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K, R, S,
@@ -1015,95 +861,6 @@ def conv_transpose3d_backward_dx_taps(
 
 
 @triton.jit
-def conv_transpose3d_backward_dx_pad4(
-    dy_pad4_ptr, w_pad4_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_pad4_0, dy_pad4_1,
-    dy_pad4_2, dy_pad4_3, dy_pad4_4, w_pad4_n, w_pad4_k, dx_0, dx_1, dx_2, dx_3, dx_4,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f_pad4: tl.constexpr,
-    INDEX: tl.constexpr, VEC_DY_PAD4: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    RUN_DY_PAD4: tl.constexpr, VEC_W_PAD4: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_ = m // DHW
-    dy_pad4_0 = tl.multiple_of(tl.cast(dy_pad4_0, tl.int64), VEC_DY_PAD4)
-    d = m // HW % D
-    dy_pad4_o0 = d * stride - pad
-    dy_pad4_1 = tl.multiple_of(tl.cast(dy_pad4_1, tl.int64), VEC_DY_PAD4)
-    h = m // W % H
-    dy_pad4_p0 = h * stride - pad
-    dy_pad4_2 = tl.multiple_of(tl.cast(dy_pad4_2, tl.int64), VEC_DY_PAD4)
-    w2 = m % W
-    dy_pad4_q0 = w2 * stride - pad
-    dy_pad4_3 = tl.multiple_of(tl.cast(dy_pad4_3, tl.int64), VEC_DY_PAD4)
-    dy_pad4_rows = (
-        dy_pad4_ptr
-        + tl.cast(n_, tl.int64) * dy_pad4_0
-        + tl.cast(dy_pad4_o0, tl.int64) * dy_pad4_1
-        + tl.cast(dy_pad4_p0, tl.int64) * dy_pad4_2
-        + tl.cast(dy_pad4_q0, tl.int64) * dy_pad4_3
-    )
-    w_pad4_n = tl.multiple_of(tl.cast(w_pad4_n, tl.int64), VEC_W_PAD4)
-    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
-    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K * R * S * f_pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k_2 = k[None, :] // (R * S * f_pad4)
-        r2 = k[None, :] // (S * f_pad4) % R
-        s2 = k[None, :] // f_pad4 % S
-        f = k[None, :] % f_pad4
-        dy_pad4_terms = (
-            tl.cast(k_2, tl.int64) * dy_pad4_1
-            + tl.cast(r2, tl.int64) * dy_pad4_2
-            + tl.cast(s2, tl.int64) * dy_pad4_3
-            + tl.cast(f, tl.int64) * dy_pad4_4
-        )
-        if RUN_DY_PAD4:  # lanes along the channels
-            dy_pad4_terms = tl.max_contiguous(dy_pad4_terms, [1, 16])
-        dy_pad4_o = dy_pad4_o0 + k_2
-        dy_pad4_p = dy_pad4_p0 + r2
-        dy_pad4_q = dy_pad4_q0 + s2
-        dy_pad4 = tl.load(
-            dy_pad4_rows + dy_pad4_terms,
-            mask=(m < M)
-            & (k[None, :] < K * R * S * f_pad4)
-            & (dy_pad4_o >= 0)
-            & (dy_pad4_o < O)
-            & (dy_pad4_p >= 0)
-            & (dy_pad4_p < P)
-            & (dy_pad4_q >= 0)
-            & (dy_pad4_q < Q),
-            other=0.0,
-        )
-        w_pad4 = tl.load(
-            w_pad4_ptr + n * w_pad4_n + tl.cast(k[:, None], tl.int64) * w_pad4_k,
-            mask=(n < C) & (k[:, None] < K * R * S * f_pad4),
-            other=0.0,
-        )
-        dx_sum = tl.dot(dy_pad4, w_pad4, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = (
-        dx_ptr
-        + tl.cast(n_, tl.int64) * dx_0
-        + tl.cast(d, tl.int64) * dx_2
-        + tl.cast(h, tl.int64) * dx_3
-        + tl.cast(w2, tl.int64) * dx_4
-    )
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
-
-
-@triton.jit
 def conv_transpose3d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2, dy_3, dy_4,
     w_n, w_f, w_k_2r2s2, dx_0, dx_1, dx_2, dx_3, dx_4,
@@ -1258,86 +1015,6 @@ def conv_transpose3d_backward_dw_taps(
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dw_rows = (
-        dw_ptr
-        + tl.cast(c, tl.int64) * dw_0
-        + tl.cast(k_, tl.int64) * dw_2
-        + tl.cast(r, tl.int64) * dw_3
-        + tl.cast(s, tl.int64) * dw_4
-    )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-        inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
-
-
-@triton.jit
-def conv_transpose3d_backward_dw_pad4(
-    x_pad4_ptr, dy_pad4_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_pad4_0, x_pad4_1,
-    x_pad4_2, x_pad4_3, x_pad4_4, dy_pad4_n, dy_pad4_k, dw_0, dw_1, dw_2, dw_3, dw_4,
-    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__pad4: tl.constexpr,
-    INDEX: tl.constexpr, VEC_X_PAD4: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    VEC_DY_PAD4: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    c = m // KRS
-    x_pad4_0 = tl.multiple_of(tl.cast(x_pad4_0, tl.int64), VEC_X_PAD4)
-    k_ = m // RS % K
-    x_pad4_1 = tl.multiple_of(tl.cast(x_pad4_1, tl.int64), VEC_X_PAD4)
-    r = m // S % R
-    x_pad4_2 = tl.multiple_of(tl.cast(x_pad4_2, tl.int64), VEC_X_PAD4)
-    s = m % S
-    x_pad4_3 = tl.multiple_of(tl.cast(x_pad4_3, tl.int64), VEC_X_PAD4)
-    dy_pad4_n = tl.multiple_of(tl.cast(dy_pad4_n, tl.int64), VEC_DY_PAD4)
-    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-    #     0.0))
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, O * P * Q * n__pad4, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        o = k[None, :] // (P * Q * n__pad4)
-        x_pad4_d_num = o + pad - k_
-        p = k[None, :] // (Q * n__pad4) % P
-        x_pad4_h_num = p + pad - r
-        q = k[None, :] // n__pad4 % Q
-        x_pad4_w_num = q + pad - s
-        n_ = k[None, :] % n__pad4
-        x_pad4 = tl.load(
-            x_pad4_ptr
-            + tl.cast(c, tl.int64) * x_pad4_0
-            + tl.cast(x_pad4_d_num // stride, tl.int64) * x_pad4_1
-            + tl.cast(x_pad4_h_num // stride, tl.int64) * x_pad4_2
-            + tl.cast(x_pad4_w_num // stride, tl.int64) * x_pad4_3
-            + tl.cast(n_, tl.int64) * x_pad4_4,
-            mask=(m < M)
-            & (k[None, :] < O * P * Q * n__pad4)
-            & (x_pad4_d_num % stride == 0)
-            & (x_pad4_d_num >= 0)
-            & (x_pad4_d_num // stride < D)
-            & (x_pad4_h_num % stride == 0)
-            & (x_pad4_h_num >= 0)
-            & (x_pad4_h_num // stride < H)
-            & (x_pad4_w_num % stride == 0)
-            & (x_pad4_w_num >= 0)
-            & (x_pad4_w_num // stride < W),
-            other=0.0,
-        )
-        dy_pad4 = tl.load(
-            dy_pad4_ptr + n * dy_pad4_n + tl.cast(k[:, None], tl.int64) * dy_pad4_k,
-            mask=(n < F) & (k[:, None] < O * P * Q * n__pad4),
-            other=0.0,
-        )
-        dw_sum = tl.dot(x_pad4, dy_pad4, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
@@ -1584,7 +1261,6 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    f_pad4 = 4 * ((F + 3) // 4)
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
@@ -1651,35 +1327,14 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        dy = lib.in_lines(dy.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
-        w = lib.in_lines(w.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
-        w = lib.reshaped(w, C, F, K * R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_transpose3d_backward_dx_tiles[grid](
-            dy, w, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
-            *w.stride(), *dx.stride(),
-            F=F, K=K, R=R, S=S, INDEX=INDEX,
-            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride, pad=pad, RUN_DY=dy.stride(1) == 1 < F,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        dy_pad4 = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)
-        w_pad4 = lib.padded(w.permute(0, 2, 3, 4, 1), 4)
-        w_pad4 = lib.reshaped(w_pad4, C, K * R * S * f_pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_transpose3d_backward_dx_pad4[grid](
-            dy_pad4, w_pad4, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q,
-            *dy_pad4.stride(), *w_pad4.stride(), *dx.stride(),
-            K=K, R=R, S=S, f_pad4=f_pad4, INDEX=INDEX,
-            VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0), dy_pad4.stride(1), dy_pad4.stride(2), dy_pad4.stride(3)),
-            stride=stride, pad=pad, RUN_DY_PAD4=dy_pad4.stride(4) == 1 < f_pad4,
-            VEC_W_PAD4=math.gcd(16, w_pad4.stride(0)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            dy = lib.in_lines(dy.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+            w = lib.in_lines(w.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+        elif variant == "pad4":
+            dy = lib.padded(dy.permute(0, 2, 3, 4, 1), 4).permute(0, 4, 1, 2, 3)
+            w = lib.padded(w.permute(0, 2, 3, 4, 1), 4).permute(0, 4, 1, 2, 3)
+            F = 4 * lib.cdiv(F, 4)
         w = lib.reshaped(w, C, F, K * R * S)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_tiles[grid](
@@ -1739,7 +1394,6 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    n__pad4 = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -1767,33 +1421,14 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant == "mixed":
-        x = lib.in_lines(x.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
-        dy = lib.in_lines(dy.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
-        dy = lib.reshaped(dy, N, F, O * P * Q)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose3d_backward_dw_tiles[grid](
-            x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
-            *dy.stride(), *dw.stride(),
-            N=N, O=O, P=P, Q=Q, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
-            stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "pad4":
-        x_pad4 = lib.padded(x.permute(1, 2, 3, 4, 0), 4)
-        dy_pad4 = lib.padded(dy.permute(1, 2, 3, 4, 0), 4)
-        dy_pad4 = lib.reshaped(dy_pad4, F, O * P * Q * n__pad4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
-        conv_transpose3d_backward_dw_pad4[grid](
-            x_pad4, dy_pad4, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
-            *x_pad4.stride(), *dy_pad4.stride(), *dw.stride(),
-            O=O, P=P, Q=Q, n__pad4=n__pad4, INDEX=INDEX,
-            VEC_X_PAD4=math.gcd(16, x_pad4.stride(0), x_pad4.stride(1), x_pad4.stride(2), x_pad4.stride(3)),
-            pad=pad, stride=stride, VEC_DY_PAD4=math.gcd(16, dy_pad4.stride(0)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
-        )  # fmt: skip
     else:
+        if variant == "mixed":
+            x = lib.in_lines(x.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
+            dy = lib.in_lines(dy.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
+        elif variant == "pad4":
+            x = lib.padded(x.permute(1, 2, 3, 4, 0), 4).permute(4, 0, 1, 2, 3)
+            dy = lib.padded(dy.permute(1, 2, 3, 4, 0), 4).permute(4, 0, 1, 2, 3)
+            N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, F, O * P * Q)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_tiles[grid](

@@ -161,7 +161,6 @@ SPILLS = {
     "conv_transpose2d_tiles": 256,
     "conv_transpose3d_taps": 3072,
     "conv_transpose3d_tiles": 640,
-    "conv_transpose3d_pad4": 512,
     "conv_group_norm_silu_conv2d_taps": 768,
     "conv_group_norm_silu_conv2d_tiles": 512,
     "conv1d_patches": 256,  # on sm_80, which has no descriptors and never takes it

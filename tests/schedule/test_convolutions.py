@@ -74,7 +74,7 @@ def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
     call = dict(x=meta(64, 8, 225, 225), w=meta(128, 8, 5, 5), b=meta(128), stride=2)
     *_, launch = launches("conv2d", **call)
-    assert launch.kernel.fn.__name__ in ("conv2d_taps", "conv2d_pad4")
+    assert launch.kernel.fn.__name__ in ("conv2d_taps", "conv2d_tiles")
     code = trace.ptx(launch, "sm_90")
     sizes = set(re.findall(r"cp\.async\.c[ag]\.shared\.global [^;]*?, (0x\w+),", code))
     assert sizes == {"0x10"}
@@ -194,7 +194,7 @@ def test_three_channels_are_stored_as_four():
         return trace.trace(module, "f", call).launches[-1]
 
     few = last(3)
-    assert few.kernel.fn.__name__ == "f_pad4" and few.args[0].shape == (64, 128, 128, 4)
+    assert few.kernel.fn.__name__ == "f_tiles" and few.args[0].shape == (64, 4, 128, 128)
     loads = set(re.findall(r"ld\.global\S*", trace.ptx(few, "sm_90")))
     assert "ld.global.v4.b32" in loads and "ld.global.b32" not in loads
     assert last(3, torch.float64).kernel.fn.__name__ == "f_tiles"

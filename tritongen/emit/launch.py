@@ -6,7 +6,7 @@ It reshapes its tensors to what the kernels walk, asks `choose_<step>` (`choose.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tritongen.emit.choose import ChooseView, choose_view, rule_text
@@ -85,7 +85,14 @@ def launch_view(
     facts, given = fact_lines(context, step, views)
     shared_packs, packing = packed_first(step)
     branches = alike(
-        [(v.name, branch(context, step, v, kernels, shared_packs)) for v in step.variants]
+        [
+            (
+                v.name,
+                () if v.packs == shared_packs else packing_of(v),
+                branch(context, step, v, kernels),
+            )
+            for v in step.variants
+        ]
     )
     which = "_" if len(branches) == 1 else "variant"
     call = call_lines(f"{which}, config = choose_{step.name}", given)
@@ -141,19 +148,39 @@ def _entry(name: str) -> str:
     return f'config["{name}"]'
 
 
-def alike(branches) -> Branches:
-    """Variants that differ in their configs alone share their lines; ((which, as Python opens it, lines), ...)."""
-    names: dict[tuple[str, ...], list[str]] = {}
-    for name, lines in branches:
-        names.setdefault(lines, []).append(name)
-    found, keyword = [], "if"
-    for k, (lines, own) in enumerate(names.items()):
-        listed = ", ".join(f'"{name}"' for name in own)
-        test = f"variant == {listed}" if len(own) == 1 else f"variant in ({listed})"
-        last = k == len(names) - 1
-        found.append(("else:" if last else f"{keyword} {test}:", lines))
-        keyword = "elif"
-    return tuple(found)
+def alike(branches: Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> Branches:
+    """Of (variant, how its operands are packed, further lines): those with the same further lines share them.
+
+    ((which, as Python opens it, lines), ...).
+    """
+    shared: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
+    for name, packing, lines in branches:
+        shared.setdefault(lines, {}).setdefault(packing, []).append(name)
+    last = lines  # what goes without a test: the branch of the last variant
+    rest = [each for each in shared if each != last]
+    found = [
+        (f"{'elif' if k else 'if'} {is_one_of(sum(shared[each].values(), []))}:", each)
+        for k, each in enumerate(rest)
+    ]
+    every = [*found, ("else:", last)]
+    return tuple((test, (*packed_apart(shared[each]), *each)) for test, each in every)
+
+
+def packed_apart(ways: dict[tuple[str, ...], list[str]]) -> Iterator[str]:
+    """The lines that pack operands, in one branch of several variants."""
+    if len(ways) == 1:
+        yield from next(iter(ways))
+        return
+    packed = [(names, lines) for lines, names in ways.items() if lines]
+    for k, (names, lines) in enumerate(packed):
+        yield f"{'elif' if k else 'if'} {is_one_of(names)}:"
+        yield from (f"    {line}" for line in lines)
+
+
+def is_one_of(names: list[str]) -> str:
+    """A test of the variant."""
+    listed = ", ".join(f'"{name}"' for name in names)
+    return f"variant == {listed}" if len(names) == 1 else f"variant in ({listed})"
 
 
 def seen_by(step: Step, kernel: str, tensor: str) -> View | None:
@@ -175,8 +202,14 @@ def packed_first(step: Step) -> tuple[tuple[Pack, ...], list[str]]:
     packs, names = max(wanting.items(), key=lambda item: len(item[1]), default=((), []))
     if len(names) < 2:
         return (), []
-    listed = ", ".join(f'"{name}"' for name in names)
-    return packs, [f"if variant in ({listed}):", *(f"    {pack_line(pack)}" for pack in packs)]
+    return packs, [f"if {is_one_of(names)}:", *(f"    {pack_line(pack)}" for pack in packs)]
+
+
+def packing_of(variant: Variant) -> tuple[str, ...]:
+    """How a variant's operands are packed, and the sizes that then are others."""
+    wider = {p.widens: f"{p.multiple} * lib.cdiv({p.widens}, {p.multiple})" for p in variant.packs}
+    sizes = [f"{size} = {text}" for size, text in wider.items() if size]
+    return *map(pack_line, variant.packs), *sizes
 
 
 def pack_line(pack: Pack) -> str:
@@ -187,6 +220,11 @@ def pack_line(pack: Pack) -> str:
     if pack.stored:
         source = f"{pack_source(pack)}{permuted(order)}"
         return f"{pack.stored} = lib.padded({source}, {pack.multiple})"
+    if pack.widens:
+        back = permuted(tuple(order.index(k) for k in range(len(order))))
+        joined = f".flatten({pack.split[0]}, {pack.split[0] + 1})" if pack.split else ""
+        source = f"{pack_source(pack)}{permuted(order)}"
+        return f"{name} = lib.padded({source}, {pack.multiple}){back}{joined}"
     if pack.split is not None:  # whose two dims are one of the operand
         at, _ = pack.split
         order = (*(k - (k > at) for k in order[:-2]), at)
@@ -287,14 +325,12 @@ def branch(
     step: Step,
     variant: Variant,
     kernels: dict[str, KernelView],
-    packed: tuple[Pack, ...],
 ) -> tuple[str, ...]:
-    """Scratch and launches of one variant; `packed`: what stands in front of all branches."""
+    """Scratch and launches of one variant, whose operands are packed."""
     renames = {name: f'config["{name}"]' for name, _ in variant.config}
     renames |= fact_names(context, step)
     renames |= {name: launch_text(p) for name, p in step.facts if bare(p)}
-    packs = () if variant.packs == packed else variant.packs
-    lines = [*map(pack_line, packs)]
+    lines: list[str] = []
     device = touched(step)[0]
     copies = [p.stored for p in variant.packs if p.stored]
     for tensor in (*touched(step), *copies):

@@ -43,8 +43,7 @@ class Product:
     segments: tuple[ir.Binder, ...] = ()  # the reduced index that numbers segments of rows
     lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
     ragged: tuple[tuple[Poly, Poly], ...] = ()
-    pad4: str = ""  # the sizes of the channels as `classes/channel_padding.py` stores them
-    padded: str = ""
+    padded: str = ""  # the size of the channels as `classes/channel_padding.py` stores them
     phases: tuple[Poly, ...] = ()  # how many, of each dim of a transposed convolution
     whole_taps: tuple[ir.Binder, ...] = ()  # and the taps of all of them
 

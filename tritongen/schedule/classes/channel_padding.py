@@ -1,11 +1,11 @@
 """Channels stored as a multiple of a few: what reads them takes 16 bytes at once, and needs no mask among them.
 
-    x[n, c, p + r] of 3 channels   is   x_pad4[n, p + r, c] of 4, the last one zeros
+    x[n, c, p + r] of 3 channels   is   x_padded[n, p + r, c] of 16, all but three of them zeros
 
-and so are the weights, so that a term too many is 0 * 0. Two or three channels become four: indices in a term of
-`tiles` cost more than its products, behind a transposed convolution of 3 channels 7,072 instructions a thread, 2,390
-in fours. For tiles of channels at one tap any number becomes a multiple of 16: of 209, in f16, each access took 2
-bytes (conv3d of 85 images 29 ms; cuDNN 0.7).
+and so are the weights, so that a term too many is 0 * 0. For tiles of channels at one tap any number becomes a multiple
+of 16: of 209, in f16, each access took 2 bytes (conv3d of 85 images 29 ms; cuDNN 0.7). Two or three channels become four,
+for `tiles`, which read the copies as the operands: indices in a term cost more than its products, behind a transposed
+convolution of 3 channels 7,072 instructions a thread, 2,390 in fours.
 """
 
 from __future__ import annotations
@@ -13,58 +13,70 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices, size
-from tritongen.schedule.canonical import binders_of, fresh, reads, same
+from tritongen.ir.algebra import Poly, index, indices, size, symbols
+from tritongen.schedule.canonical import binders_of, coordinates, fresh, reads, same
 from tritongen.schedule.classes.patches import MOST_DIMS
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Pack, pack_dims, stored_dims
 
-PAD4, LINE = 4, 16
+FOUR, LINE = 4, 16
+Packs = tuple[Pack, ...]
+Dims = dict[str, tuple[Poly, ...]]
 
 
 def with_padded_channels(group: Group) -> Group:
-    """The group of a convolution with the sizes that its channels have in fours, and in whole lines."""
+    """The group of a convolution with the size that its channels have in whole lines."""
     product = group.product
     if product is None or not product.taps or len(product.k) != 1:
         return group
     (channel,) = product.k
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
-    pad4, padded = fresh(f"{channel.index}_pad4", taken), fresh(f"{channel.index}_padded", taken)
-    defines = tuple(
-        ir.Define(name, (channel.hi + step - 1) // step * step)
-        for name, step in ((pad4, PAD4), (padded, LINE))
-    )
-    product = replace(product, pad4=pad4, padded=padded)
-    return replace(group, product=product, defines=(*group.defines, *defines))
+    padded = fresh(f"{channel.index}_padded", taken)
+    define = ir.Define(padded, (channel.hi + LINE - 1) // LINE * LINE)
+    product = replace(product, padded=padded)
+    return replace(group, product=product, defines=(*group.defines, define))
 
 
-def widened(
-    group: Group, width: str, packs: tuple[Pack, ...], dims: dict[str, tuple[Poly, ...]], facts
-) -> tuple[Group, tuple[Pack, ...], dict[str, tuple[Poly, ...]]] | None:
-    """The group over copies of so many channels, how they are made, and all dims; None where the channels of an
-
-    operand are not those of the product, one for one.
-    """
-    product = group.product
-    if product is None or not width or len(packs) != 2:
-        return None
-    (channel,), lanes = product.k, size(width)
-    sides = (*reads(product.left), *reads(product.right))
+def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> Packs:
+    """The packs as copies of a multiple of four channels; none where their number, which then is another, says something else, too."""
+    product = group.factors
+    if not _one_for_one(product, packs, dims, facts):
+        return ()
+    (channel,) = product.k
+    name = next(iter(symbols(channel.hi)), "")
     by_tensor = {p.tensor: p for p in packs}
-    if len(sides) != 2 or {r.tensor for r in sides} != set(by_tensor):
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(tensor) if tensor in by_tensor:
+                return as_packed(node, by_tensor[tensor], channel.index)
+            case ir.Reduce(_, binders):
+                return replace(node, binders=tuple(b for b in binders if b != channel))
+        return node
+
+    said = [p for n in group.nests for p in coordinates(ir.rebuild(n.body, change))]
+    said += [p for n in group.nests for b in n.box for p in (b.lo, b.hi)]
+    said += [p for n in group.nests for p in n.coords]
+    said += [p for _, p in product.lets] + [p for both in product.ragged for p in both]
+    for pack in packs:
+        own = pack_dims(pack, dims[pack.tensor])
+        said += [own[k] for k in pack.order[:-1]]
+    if channel.hi != size(name) or any(name in symbols(p) for p in said):
+        return ()
+    return tuple(replace(p, widens=name, multiple=FOUR) for p in packs)
+
+
+def widened(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs, Dims] | None:
+    """The group over copies whose channels are whole lines, how they are made, and all dims; None where it can't be."""
+    product = group.factors
+    if not product.padded or not _one_for_one(product, packs, dims, facts):
         return None
-    for read in sides:
-        pack = by_tensor[read.tensor]
-        own, inner = pack_dims(pack, dims[read.tensor]), pack.order[-1]
-        if as_packed(read, pack, channel.index).coords[inner] != index(channel.index):
-            return None
-        if len(own) > MOST_DIMS or not same(facts, own[inner], channel.hi):
-            return None
-    suffix = width.removeprefix(f"{channel.index}_")
-    step = PAD4 if width == product.pad4 else LINE
+    (channel,), lanes = product.k, size(product.padded)
+    by_tensor = {p.tensor: p for p in packs}
+    suffix = product.padded.removeprefix(f"{channel.index}_")
     stored = tuple(
-        replace(p, stored=f"{p.tensor}_{suffix}", lanes=lanes, multiple=step) for p in packs
+        replace(p, stored=f"{p.tensor}_{suffix}", lanes=lanes, multiple=LINE) for p in packs
     )
     known = {p.stored: stored_dims(p, dims[p.tensor]) for p in stored}
     if set(known) & set(dims):
@@ -95,9 +107,26 @@ def widened(
     return replace(group, nests=(head, *tail), product=product), stored, dims | known
 
 
+def _one_for_one(product: Product, packs: Packs, dims: Dims, facts) -> bool:
+    """Whether the channels of both operands are those of the product."""
+    sides = (*reads(product.left), *reads(product.right))
+    by_tensor = {p.tensor: p for p in packs}
+    if len(packs) != 2 or len(sides) != 2 or {r.tensor for r in sides} != set(by_tensor):
+        return False
+    (channel,) = product.k
+    for read in sides:
+        pack = by_tensor[read.tensor]
+        own, inner = pack_dims(pack, dims[read.tensor]), pack.order[-1]
+        if as_packed(read, pack, channel.index).coords[inner] != index(channel.index):
+            return False
+        if len(own) > MOST_DIMS or not same(facts, own[inner], channel.hi):
+            return False
+    return True
+
+
 # ---- channels of groups ---------------------------------------------------------------------------
 def split_by_groups(
-    product: Product, read: ir.Read, at: int, dims: dict[str, tuple[Poly, ...]], facts
+    product: Product, read: ir.Read, at: int, dims: Dims, facts
 ) -> tuple[Poly, Poly] | None:
     """The number of groups and of the channels in one, where a dim of an operand is walked by both."""
     (channel,) = product.k

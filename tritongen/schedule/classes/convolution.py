@@ -163,18 +163,13 @@ def make(name, group, stores, dims, facts) -> Step:
     channels = padded = Axis("k", p.k).extent
     if p.k:
         packs = _packs(group, dims, facts)
-        whole = channel_padding.widened(group, p.padded, packs, dims, facts) or (group, packs, dims)
+        whole = channel_padding.widened(group, packs, dims, facts) or (group, packs, dims)
         wide, copies, wide_dims = whole
         padded = Axis("k", wide.factors.k).extent
         tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
         taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
         kernels = (taps, tiles)
-    stored: tuple[Pack, ...] = ()
-    if few := channel_padding.widened(group, p.pad4, packs, dims, facts):
-        laned, stored, few_dims = few
-        terms = (*outer, Axis("k", (*p.taps, *laned.factors.k)))
-        plan = _kernel(f"{name}_pad4", "contraction", terms, laned, stores, few_dims, facts)
-        kernels = (taps, plan, tiles)
+    fours = channel_padding.in_fours(group, packs, dims, facts) if p.k else ()
     numbers = (
         ("batches", outer[0].extent),
         ("M", outer[1].extent),
@@ -187,9 +182,8 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
-    stages = "1" if p.lets else "4 if depth > 128 else 1"
     digits = len(p.taps) * (2 if p.phases else 1)
-    variants = _variants(kernels, packs, copies, (stored, stages), times, digits)
+    variants = _variants(kernels, packs, copies, fours, times, digits)
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
         plan, own, zeros = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
@@ -209,7 +203,7 @@ def make(name, group, stores, dims, facts) -> Step:
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
 
 
-def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[Variant, ...]:
+def _variants(kernels, packs, copies, fours, times: str, digits: int) -> tuple[Variant, ...]:
     """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
 
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
@@ -219,22 +213,21 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
     (1 stage 0.94); 3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59
     (2, 3 and 4 stages 1.75, 2.17, 2.61), all with stores that ran across the channels.
     """
-    grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
+    grid, phases = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), bool(kernels[-1].lets)
     launch = (Launch(kernels[-1].name, grid),)
     found = (
         list(_by_packed_channels(kernels, packs, copies, times, digits)) if len(kernels) > 1 else []
     )
-    stored, stages = laned
-    if stored:
+    if fours:
         found.append(
             _variant(
                 "pad4",
                 FITS,
                 "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
-                tile("128", COLUMNS, "32", WARPS, stages),
-                (Launch(kernels[1].name, grid),),
+                tile("128", COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
+                launch,
                 of_convolution("pad4", "taps * 4 * cdiv(channels, 4)", "pad4_bytes", digits),
-                stored,
+                fours,
             )
         )
     gathered = of_convolution("gathered", TERMS, "0", digits)
