@@ -171,6 +171,10 @@ def test_a_relay_computes_what_its_first_half_reads():
             "`y` is read",
         ),
         ("def k(x):\n    return [z for y in x]\n", "`z` is read"),
+        (
+            "def k(x):\n    return x\n\n\ndef launch(k):\n    return k(1)\n",
+            "`k` is called, which is no function here",
+        ),
     ],
 )
 def test_names_that_slip_are_found(text, problem):

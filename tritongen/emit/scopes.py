@@ -1,4 +1,4 @@
-"""Names in a finished module: each that is read exists, no function is defined twice, no constexpr is assigned.
+"""Names in a finished module: each that is read exists, each that is called is a function; none is defined twice, no constexpr assigned.
 
 Text is put together from what many modules print; whatever slips, slips here before it is written or run.
 In a kernel a name must exist on every path, as Triton's compiler wants it; on the host on some path.
@@ -23,6 +23,7 @@ def check_names(source: str, imported: Set[str]) -> None:
     """Raises BadNames with the first place of a module's functions that is wrong; `imported`: the names of its imports."""
     tree = walked.parsed(source)
     known = {*BUILTINS, *imported}
+    functions = frozenset(top.name for top in tree.body if isinstance(top, ast.FunctionDef))
     for top in tree.body:
         if isinstance(top, (ast.FunctionDef, ast.ClassDef)):
             if top.name in known - BUILTINS:
@@ -30,7 +31,7 @@ def check_names(source: str, imported: Set[str]) -> None:
             known.add(top.name)
     for top in tree.body:
         if isinstance(top, ast.FunctionDef):
-            _Function(frozenset(known), _is_kernel(top)).function(top, frozenset())
+            _Function(frozenset(known), functions, _is_kernel(top)).function(top, frozenset())
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
@@ -45,8 +46,8 @@ def _bad(node: ast.AST, function: str, message: str) -> BadNames:
 class _Function:
     """The statements of one function, walked in order; a state is the set of names that exist."""
 
-    def __init__(self, known: frozenset[str], strict: bool):
-        self.known, self.strict, self.name = known, strict, ""
+    def __init__(self, known: frozenset[str], functions: frozenset[str], strict: bool):
+        self.known, self.functions, self.strict, self.name = known, functions, strict, ""
         self.constexprs: frozenset[str] = frozenset()
 
     def function(self, node: ast.FunctionDef, outer: frozenset[str]) -> None:
@@ -71,8 +72,8 @@ class _Function:
     def statement(self, node: ast.stmt, state: frozenset[str]) -> frozenset[str]:
         match node:
             case ast.FunctionDef():
-                state = state | {node.name}
-                _Function(self.known, self.strict).function(node, state)
+                state, self.functions = state | {node.name}, self.functions - {node.name}
+                _Function(self.known, self.functions, self.strict).function(node, state)
                 return state
             case ast.Assign(targets=targets, value=ast.Lambda(args=given, body=body)):
                 self.reads(body, state.union(a.arg for a in given.args))
@@ -131,7 +132,17 @@ class _Function:
         for name in said:
             if isinstance(name.ctx, ast.Load):
                 self.exists(name, state)
+        if hidden := state & self.functions & {n.id for n in said}:
+            self.calls_none_of(node, hidden)
         return state
+
+    def calls_none_of(self, node: ast.AST, hidden: frozenset[str]) -> None:
+        """Calls and launches that mean functions of the module, where something else is called so."""
+        for call in walked.walk(node):
+            function = call.func if isinstance(call, ast.Call) else None
+            function = function.value if isinstance(function, ast.Subscript) else function
+            if isinstance(function, ast.Name) and function.id in hidden:
+                raise _bad(call, self.name, f"`{function.id}` is called, which is no function here")
 
     def exists(self, node: ast.Name, state: frozenset[str]) -> None:
         if node.id not in state and node.id not in self.known:
