@@ -23,7 +23,7 @@ from tritongen.emit.facts import (
 )
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch, put_back_lines
-from tritongen.emit.sizes import bare, size_lines, whole
+from tritongen.emit.sizes import at_least_0, bare, size_lines, whole
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, call_lines
 from tritongen.ir import nodes as ir
@@ -244,7 +244,10 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
         out += permuted(view.order)
     shape = dims if view is None else view.shape
     if shape != dims or flat:
-        inside = ", ".join(whole(d) for d in shape)
+        known = {
+            t.name for t in (*op.tensors, *op.outputs)
+        }  # whose sizes the call's checks have seen
+        inside = ", ".join(map(whole if tensor in known else at_least_0, shape))
         if stored:
             out += f".view({inside or '()'})"  # one element, no dim
         else:
@@ -441,7 +444,7 @@ def scratch_lines(
         if nest.name in alike:
             made = f"torch.empty_like({alike[nest.name]}, dtype={dtype})"
         else:
-            sizes = ", ".join(whole(d) for d in nest.dims)
+            sizes = ", ".join(map(at_least_0, nest.dims))
             comma = "," if len(nest.dims) == 1 else ""
             made = f"torch.empty(({sizes}{comma}), dtype={dtype}, device={first}.device)"
         asked = f" if {where[nest.name]} else None" if where.get(nest.name) else ""

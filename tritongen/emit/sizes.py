@@ -59,6 +59,11 @@ def whole(p: Poly) -> str:
     return launch_text(p)
 
 
+def at_least_0(p: Poly) -> str:
+    """An extent of what a step leaves: of the N - 1 factors before the last of none there are none."""
+    return f"max(0, {whole(p)})" if any(factor < 0 for _, factor in p.terms) else whole(p)
+
+
 def binding_dims(op: ir.Op) -> dict[str, tuple[ir.Tensor, int]]:
     """Size -> the first operand dim that binds it."""
     constants = {c.name for c in op.constants} | {d.name for d in op.defines}
