@@ -133,6 +133,12 @@ CLASSES: dict[str, tuple[Source, ...]] = {
         *specs("conv1d conv2d conv3d conv_group_norm_silu", IMAGE | WINDOW, **CONVOLVED),
         *specs("depthwise_conv2d conv_transpose1d conv_transpose2d conv_transpose3d", IMAGE | WINDOW, **CONVOLVED),
     ),
+    "one tap": specs(
+        "conv1d conv2d",
+        IMAGE | WINDOW | {"K": (1, 1), "R": (1, 1), "S": (1, 1)},
+        constants={"stride": (1,), "pad": (0,), "dil": (1,), "groups": (1,)},
+        layouts=CHANNELS_LAST,
+    ),
     "windows": (
         *specs("max_pool1d max_pool2d max_pool3d avg_pool2d", IMAGE | WINDOW, **POOLED),
         *specs("cumsum cumprod exclusive_cumsum reverse_cumsum masked_cumsum", {"D": ROW}, batch=ROW),

@@ -144,6 +144,83 @@ def conv1d_taps(
 
 
 @triton.jit
+def conv1d_rows(
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, Cg, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            y = b + y_sum
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
+def conv1d_planes(
+    x_tiles, w_tiles, b_ptr, y_ptr, N, P, F, Cg, b_n, y_batch, y_n, y_m,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(P, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, Cg, BLOCK_K):
+            x = (
+                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_X
+                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < P) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            y = b + y_sum
+            tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
+
+
+@triton.jit
 def conv1d_channels(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, P, F, L, x_0, x_1, x_2, w_0, w_1, w_2, b_0, y_0, y_1,
     y_2,
@@ -315,83 +392,6 @@ def conv1d_window(
 
 
 @triton.jit
-def conv1d_rows(
-    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
-        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, Cg, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < F)
-            y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            y = b + y_sum
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def conv1d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, P, F, Cg, b_n, y_batch, y_n, y_m,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(P, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
-        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, Cg, BLOCK_K):
-            x = (
-                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_X
-                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < P) & (n < F)
-            y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            y = b + y_sum
-            tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
-
-
-@triton.jit
 def conv1d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_0, x_1, x_2, w_batch, w_n, w_c, w_r,
     b_batch, b_n, y_0, y_1, y_2,
@@ -462,119 +462,14 @@ def conv1d_tiles(
 
 def choose_conv1d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, conv_stride: int, over: int, terms: int, outer: int, lanes: int,
-    lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int,
-    lane_stride: int, dilation: int, line: int, images: int, places: int,
-    channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
-    covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    depth: int, row: int, conv_stride: int, over: int, places: int, terms: int, outer: int,
+    lanes: int, lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int,
+    lane_stride: int, dilation: int, line: int, channels_last: bool, stored_last: bool,
+    one_tap: bool, as_rows: bool, patched: bool, covered: int, itemsize: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if (
         N < 8
@@ -621,14 +516,34 @@ def choose_conv1d(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -688,50 +603,21 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv1d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R, phases=1, depth=Cg * R,
-        conv_stride=stride, over=L % stride, terms=Cg * R, outer=outer, lanes=groups,
-        lanes_extent=lanes_extent, along=P, lines=lines, cols=P,
+        row=P, conv_stride=stride, over=L % stride, places=P, terms=Cg * R, outer=outer,
+        lanes=groups, lanes_extent=lanes_extent, along=P, lines=lines, cols=P,
         cols_extent=P + P * stride + R * max(dil, -dil), lane_stride=stride, dilation=dil,
-        line=L, images=N, places=P, channels_last=x.stride(1) < x.stride(2),
-        stored_last=y.stride(1) < y.stride(2), one_tap=one_tap, as_rows=as_rows,
-        patched=patched, covered=lib.covered(N, P, apart=y.stride(2)),
-        itemsize=x.element_size(), stored_bytes=y.element_size(),
-        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        line=L, channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
+        one_tap=one_tap, as_rows=as_rows, patched=patched,
+        covered=lib.covered(N, P, apart=y.stride(2)), itemsize=x.element_size(),
+        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
-    if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        w = lib.reshaped(w, F, Cg)
-        x = lib.reshaped(x.permute(0, 2, 1), N * P, Cg)
-        y = y.permute(0, 2, 1).view(N * P, F)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
-        conv1d_rows[grid](
-            x_tiles, w_tiles, b, y_tiles, y, N * P, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        w = lib.reshaped(w, F, Cg)
-        x = lib.reshaped(x, N, Cg, P)
-        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
-        )
-        conv1d_planes[grid](
-            x_tiles, w_tiles, b, y, N, P, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "channels":
+    if variant == "channels":
         grid = (
             lib.cdiv(outer, config["ROWS"])
             * lib.cdiv(P, config["STEPS"])
@@ -760,6 +646,34 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             *y.stride(),
             COMPUTE=COMPUTE, Cg=Cg, R=R, groups=groups, stride=stride, pad=pad, dil=dil,
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant in ("rows_stream", "rows_persistent", "rows_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        w = lib.reshaped(w, F, Cg)
+        x = lib.reshaped(x.permute(0, 2, 1), N * P, Cg)
+        y = y.permute(0, 2, 1).view(N * P, F)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        conv1d_rows[grid](
+            x_tiles, w_tiles, b, y_tiles, y, N * P, F, Cg, b.stride(0), *y.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        w = lib.reshaped(w, F, Cg)
+        x = lib.reshaped(x, N, Cg, P)
+        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
+        )
+        conv1d_planes[grid](
+            x_tiles, w_tiles, b, y, N, P, F, Cg, b.stride(0), *y.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
@@ -1048,6 +962,81 @@ def conv1d_backward_dx_taps(
 
 
 @triton.jit
+def conv1d_backward_dx_rows(
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def conv1d_backward_dx_planes(
+    dy_tiles, w_tiles, dx_ptr, N, L, Cg, F, dx_batch, dx_n, dx_m,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = (
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DY
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < L) & (n < Cg)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
+
+
+@triton.jit
 def conv1d_backward_dx_channels(
     dy_ptr, w_ptr, dx_ptr, rows, Cg_L, L, P, Cg, dy_0, dy_1, dy_2, w_0, w_1, w_2, dx_0,
     dx_1, dx_2,
@@ -1153,81 +1142,6 @@ def conv1d_backward_dx_window(
             kept[i],
             mask=(row < rows) & (col + i * BLOCK < L),
         )
-
-
-@triton.jit
-def conv1d_backward_dx_rows(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
-    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (l + pad - r * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r])
-        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, F, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < Cg)
-            dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
-
-
-@triton.jit
-def conv1d_backward_dx_planes(
-    dy_tiles, w_tiles, dx_ptr, N, L, Cg, F, dx_batch, dx_n, dx_m,
-    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (l + pad - r * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r])
-        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, F, BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < L) & (n < Cg)
-            dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1692,113 +1606,12 @@ def conv1d_backward_db_finish(
 
 def choose_conv1d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
-    cols_extent: int, images: int, places: int, channels_last: bool, stored_last: bool,
-    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    places: int, terms: int, outer: int, lanes: int, lanes_extent: int, lines: int,
+    cols: int, cols_extent: int, channels_last: bool, stored_last: bool, one_tap: bool,
+    as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if (
         N < 8
@@ -1828,7 +1641,27 @@ def choose_conv1d_backward_dx(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1877,8 +1710,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R, phases=1,
-        terms=(F // groups) * R, outer=outer, lanes=groups, lanes_extent=lanes_extent,
-        lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil), images=N, places=L,
+        places=L, terms=(F // groups) * R, outer=outer, lanes=groups, lanes_extent=lanes_extent,
+        lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil),
         channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
         one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
@@ -1889,7 +1722,24 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     if variant in ("wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
-    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+    if variant == "channels":
+        grid = (
+            lib.cdiv(outer, config["ROWS"]) * lib.cdiv(groups, config["STEPS"] * config["BLOCK"]),
+        )
+        conv1d_backward_dx_channels[grid](
+            dy, w, dx, Cg * L * N, Cg * L, L, P, Cg, *dy.stride(), *w.stride(), *dx.stride(),
+            groups=groups, COMPUTE=COMPUTE, R=R, F=F, pad=pad, dil=dil, stride=stride,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "window":
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(L, config["STEPS"] * config["BLOCK"]),)
+        conv1d_backward_dx_window[grid](
+            dy, w, dx, Cg * N * groups, L, Cg * groups, Cg, P, *dy.stride(), *w.stride(),
+            *dx.stride(),
+            COMPUTE=COMPUTE, R=R, F=F, groups=groups, pad=pad, dil=dil, stride=stride,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         dy = lib.reshaped(dy.permute(0, 2, 1), L * N, F)
         w = lib.reshaped(w, F, Cg)
@@ -1918,23 +1768,6 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"]) * lib.cdiv(groups, config["STEPS"] * config["BLOCK"]),
-        )
-        conv1d_backward_dx_channels[grid](
-            dy, w, dx, Cg * L * N, Cg * L, L, P, Cg, *dy.stride(), *w.stride(), *dx.stride(),
-            groups=groups, COMPUTE=COMPUTE, R=R, F=F, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "window":
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(L, config["STEPS"] * config["BLOCK"]),)
-        conv1d_backward_dx_window[grid](
-            dy, w, dx, Cg * N * groups, L, Cg * groups, Cg, P, *dy.stride(), *w.stride(),
-            *dx.stride(),
-            COMPUTE=COMPUTE, R=R, F=F, groups=groups, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_taps[grid](
@@ -1960,7 +1793,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
 
 def choose_conv1d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
+    depth: int, row: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
     cols_extent: int, lane_stride: int, dilation: int, line: int, patched: bool,
     covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
@@ -1992,14 +1825,14 @@ def choose_conv1d_backward_dw(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2044,7 +1877,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
-        conv_stride=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
+        row=R, conv_stride=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
         cols_extent=P * stride + R + R * max(dil, -dil), lane_stride=dil, dilation=stride,
         line=L, patched=patched, covered=lib.covered(Cg, R, apart=dw.stride(2)),
         itemsize=x.element_size(), stored_bytes=dw.element_size(),

@@ -181,6 +181,85 @@ def conv2d_taps(
 
 
 @triton.jit
+def conv2d_rows(
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, Cg, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            y = b + y_sum
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
+def conv2d_planes(
+    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_n, y_batch, y_n, y_m,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, Cg, BLOCK_K):
+            x = (
+                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_X
+                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            y = b + y_sum
+            tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
+
+
+@triton.jit
 def conv2d_channels(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, Q, F, P, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3,
     b_0, y_0, y_1, y_2, y_3,
@@ -385,85 +464,6 @@ def conv2d_window(
 
 
 @triton.jit
-def conv2d_rows(
-    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
-        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
-        #     w[f, c, r, s])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, Cg, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < F)
-            y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            y = b + y_sum
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def conv2d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_n, y_batch, y_n, y_m,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
-        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
-        #     w[f, c, r, s])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, Cg, BLOCK_K):
-            x = (
-                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_X
-                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < F)
-            y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            y = b + y_sum
-            tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
-
-
-@triton.jit
 def conv2d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_0, x_1, x_2, x_3, w_batch, w_n,
     w_c, w_rs, b_batch, b_n, y_0, y_1, y_2, y_3,
@@ -560,119 +560,14 @@ def conv2d_tiles(
 
 def choose_conv2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, conv_stride: int, over: int, terms: int, outer: int, lanes: int,
-    lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int, steps: int,
-    stride_p: int, lane_stride: int, dilation: int, line: int, images: int, places: int,
+    depth: int, row: int, conv_stride: int, over: int, places: int, terms: int, outer: int,
+    lanes: int, lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int,
+    steps: int, stride_p: int, lane_stride: int, dilation: int, line: int,
     channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
     covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if (
         N < 8
@@ -719,14 +614,34 @@ def choose_conv2d(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -765,10 +680,10 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
     N_ = F // groups
+    places = P * Q
     outer = (F // groups) * N * P
     lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = (F // groups) * N * groups
-    places = P * Q
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
     patched = lib.takes_patches(
@@ -789,10 +704,10 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv2d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R * S, phases=1,
-        depth=Cg * R * S, conv_stride=stride, over=H % stride + W % stride, terms=Cg * R * S,
-        outer=outer, lanes=groups, lanes_extent=lanes_extent, along=Q, lines=lines, cols=Q,
-        cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P, stride_p=stride,
-        lane_stride=stride, dilation=dil, line=W, images=N, places=places,
+        depth=Cg * R * S, row=Q, conv_stride=stride, over=H % stride + W % stride,
+        places=places, terms=Cg * R * S, outer=outer, lanes=groups, lanes_extent=lanes_extent,
+        along=Q, lines=lines, cols=Q, cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P,
+        stride_p=stride, lane_stride=stride, dilation=dil, line=W,
         channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
         one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=y.stride(3)), itemsize=x.element_size(),
@@ -804,38 +719,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
-    if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        w = lib.reshaped(w, F, Cg)
-        x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, Cg)
-        y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
-        conv2d_rows[grid](
-            x_tiles, w_tiles, b, y_tiles, y, N * P * Q, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        w = lib.reshaped(w, F, Cg)
-        x = lib.reshaped(x, N, Cg, P * Q)
-        y = y.view(N, F, P * Q)
-        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
-            ),
-        )
-        conv2d_planes[grid](
-            x_tiles, w_tiles, b, y, N, P * Q, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "channels":
+    if variant == "channels":
         grid = (
             lib.cdiv(outer, config["ROWS"])
             * lib.cdiv(Q, config["STEPS"])
@@ -872,6 +756,37 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, Cg=Cg, R=R, S=S, groups=groups, stride=stride, pad=pad, dil=dil,
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant in ("rows_stream", "rows_persistent", "rows_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        w = lib.reshaped(w, F, Cg)
+        x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, Cg)
+        y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        conv2d_rows[grid](
+            x_tiles, w_tiles, b, y_tiles, y, N * P * Q, F, Cg, b.stride(0), *y.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        w = lib.reshaped(w, F, Cg)
+        x = lib.reshaped(x, N, Cg, P * Q)
+        y = y.view(N, F, P * Q)
+        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (
+            min(
+                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
+            ),
+        )
+        conv2d_planes[grid](
+            x_tiles, w_tiles, b, y, N, P * Q, F, Cg, b.stride(0), *y.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
@@ -1188,6 +1103,81 @@ def conv2d_backward_dx_taps(
 
 
 @triton.jit
+def conv2d_backward_dx_rows(
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def conv2d_backward_dx_planes(
+    dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_batch, dx_n, dx_m,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = (
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DY
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
+
+
+@triton.jit
 def conv2d_backward_dx_channels(
     dy_ptr, w_ptr, dx_ptr, rows, Cg_H_W, W, H, P, Q, HW, Cg, dy_0, dy_1, dy_2, dy_3, w_0,
     w_1, w_2, w_3, dx_0, dx_1, dx_2, dx_3,
@@ -1324,81 +1314,6 @@ def conv2d_backward_dx_window(
             kept[i],
             mask=(row < rows) & (col + i * BLOCK < W),
         )
-
-
-@triton.jit
-def conv2d_backward_dx_rows(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
-    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
-        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, F, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < Cg)
-            dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
-
-
-@triton.jit
-def conv2d_backward_dx_planes(
-    dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_batch, dx_n, dx_m,
-    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
-        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, F, BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < Cg)
-            dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1962,113 +1877,12 @@ def conv2d_backward_db_finish(
 
 def choose_conv2d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
-    cols_extent: int, images: int, places: int, channels_last: bool, stored_last: bool,
-    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    places: int, terms: int, outer: int, lanes: int, lanes_extent: int, lines: int,
+    cols: int, cols_extent: int, channels_last: bool, stored_last: bool, one_tap: bool,
+    as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if (
         N < 8
@@ -2098,7 +1912,27 @@ def choose_conv2d_backward_dx(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2132,10 +1966,10 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     f0_padded = 16 * ((F // groups + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
+    places = H * W
     outer = Cg * H * N * W
     lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = Cg * H * N * groups
-    places = H * W
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     packed_bytes = lib.packed_bytes(
@@ -2150,8 +1984,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R * S, phases=1,
-        terms=(F // groups) * R * S, outer=outer, lanes=groups, lanes_extent=lanes_extent,
-        lines=lines, cols=W, cols_extent=S * max(-dil, dil) + 2 * W, images=N, places=places,
+        places=places, terms=(F // groups) * R * S, outer=outer, lanes=groups,
+        lanes_extent=lanes_extent, lines=lines, cols=W, cols_extent=S * max(-dil, dil) + 2 * W,
         channels_last=dy.stride(1) < dy.stride(3), stored_last=dx.stride(1) < dx.stride(3),
         one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
@@ -2164,7 +1998,25 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     if variant in ("wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 16)
-    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+    if variant == "channels":
+        grid = (
+            lib.cdiv(outer, config["ROWS"]) * lib.cdiv(groups, config["STEPS"] * config["BLOCK"]),
+        )
+        conv2d_backward_dx_channels[grid](
+            dy, w, dx, Cg * H * N * W, Cg * H * W, W, H, P, Q, H * W, Cg, *dy.stride(), *w.stride(),
+            *dx.stride(),
+            groups=groups, COMPUTE=COMPUTE, R=R, S=S, F=F, pad=pad, dil=dil, stride=stride,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "window":
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
+        conv2d_backward_dx_window[grid](
+            dy, w, dx, Cg * H * N * groups, W, Cg * H * groups, Cg * H, H, P, Q, Cg, *dy.stride(),
+            *w.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, R=R, S=S, F=F, groups=groups, pad=pad, dil=dil, stride=stride,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         dy = lib.reshaped(dy.permute(0, 2, 3, 1), H * N * W, F)
         w = lib.reshaped(w, F, Cg)
@@ -2195,24 +2047,6 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"]) * lib.cdiv(groups, config["STEPS"] * config["BLOCK"]),
-        )
-        conv2d_backward_dx_channels[grid](
-            dy, w, dx, Cg * H * N * W, Cg * H * W, W, H, P, Q, H * W, Cg, *dy.stride(), *w.stride(),
-            *dx.stride(),
-            groups=groups, COMPUTE=COMPUTE, R=R, S=S, F=F, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "window":
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
-        conv2d_backward_dx_window[grid](
-            dy, w, dx, Cg * H * N * groups, W, Cg * H * groups, Cg * H, H, P, Q, Cg, *dy.stride(),
-            *w.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, R=R, S=S, F=F, groups=groups, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, Cg, R * S, groups, f0_padded)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
@@ -2240,7 +2074,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
 
 def choose_conv2d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    depth: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
+    depth: int, row: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
     cols_extent: int, steps: int, stride_r: int, lane_stride: int, dilation: int, line: int,
     patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
@@ -2272,14 +2106,14 @@ def choose_conv2d_backward_dw(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2328,9 +2162,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,
-        depth=N * P * Q, conv_stride=dil, over=H % dil + W % dil, terms=N * P * Q, lines=lines,
-        cols=S, cols_extent=Q * stride + S + S * max(dil, -dil), steps=R, stride_r=dil,
-        lane_stride=dil, dilation=stride, line=W, patched=patched,
+        depth=N * P * Q, row=S, conv_stride=dil, over=H % dil + W % dil, terms=N * P * Q,
+        lines=lines, cols=S, cols_extent=Q * stride + S + S * max(dil, -dil), steps=R,
+        stride_r=dil, lane_stride=dil, dilation=stride, line=W, patched=patched,
         covered=lib.covered(Cg, R, S, apart=dw.stride(3)), itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,

@@ -373,127 +373,42 @@ def conv3d_tiles(
 
 def choose_conv3d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    conv_stride: int, over: int, images: int, places: int, one_tap: bool, as_rows: bool,
+    row: int, conv_stride: int, over: int, places: int, one_tap: bool, as_rows: bool,
     patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -545,7 +460,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     gpu = lib.gpu(w.device)
     variant, config = choose_conv3d(
         M=M, N=F, channels=C, padded=c_padded, taps=K * R * S, phases=1, depth=C * K * R * S,
-        conv_stride=stride, over=D % stride + H % stride + W % stride, images=N, places=places,
+        row=Q, conv_stride=stride, over=D % stride + H % stride + W % stride, places=places,
         one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, O, P, Q, apart=y.stride(4)), itemsize=x.element_size(),
         stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
@@ -1483,7 +1398,7 @@ def choose_conv3d_backward_dx(
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -1617,21 +1532,21 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 
 def choose_conv3d_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    row: int, patched: bool, covered: int, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1678,7 +1593,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv3d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
-        patched=patched, covered=lib.covered(C, K, R, S, apart=dw.stride(4)),
+        row=S, patched=patched, covered=lib.covered(C, K, R, S, apart=dw.stride(4)),
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,

@@ -785,127 +785,42 @@ def conv_group_norm_silu_y_channels_loop(
 
 def choose_conv_group_norm_silu_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
+    row: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_persistent", lib.tile(
-            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -953,8 +868,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
-        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
-        images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
+        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
+        places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
         as_rows=as_rows, patched=patched, covered=lib.covered(N, P, Q, apart=conv2d.stride(3)),
         itemsize=x.element_size(), stored_bytes=conv2d.element_size(),
         operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
@@ -2285,123 +2200,42 @@ def conv_group_norm_silu_forward_y_channels_loop(
 
 def choose_conv_group_norm_silu_forward_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
+    row: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 2, PROGRAMS=1)
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 2, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2455,8 +2289,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
-        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
-        images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
+        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
+        places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
         as_rows=as_rows, patched=patched, covered=lib.covered(N, P, Q, apart=conv2d.stride(3)),
         itemsize=x.element_size(), stored_bytes=conv2d_kept.element_size(),
         operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
@@ -5447,85 +5281,29 @@ def launch_conv_group_norm_silu_backward_dconv2d(
 
 
 def choose_conv_group_norm_silu_backward_dx(
-    M: int, N: int, channels: int, padded: int, taps: int, phases: int, images: int,
-    places: int, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, gpu: lib.Gpu,
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, places: int,
+    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and M >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "rows_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "rows_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or (N > 16 or channels <= 64)
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and images * places >= 64 * gpu.sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        return "planes_stream", lib.tile(
-            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
-            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
-    ):
-        return "planes_square", lib.tile(
-            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "planes", channels, operand_bytes if (places if 1 else channels) * itemsize % 16 else 0, 2, False, places),
+        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if (places if 1 else channels) * itemsize % 16 else 0, 2, False, places),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
@@ -5566,9 +5344,9 @@ def launch_conv_group_norm_silu_backward_dx(
     )
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
-        M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1, images=N,
-        places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w),
-        as_rows=as_rows, itemsize=itemsize, stored_bytes=dx.element_size(),
+        M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1, places=places,
+        one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w), as_rows=as_rows,
+        itemsize=itemsize, stored_bytes=dx.element_size(),
         operand_bytes=dconv2d.nbytes + w.nbytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -5638,7 +5416,7 @@ def choose_conv_group_norm_silu_backward_dw(
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,

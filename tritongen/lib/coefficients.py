@@ -48,7 +48,7 @@ def measured() -> dict[str, Coefficients]:
     """By the name of a GPU.
 
     An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,400 times of 246 drawn and seven listed
-    convolutions (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
+    convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8 for each tile anew has 0.6 of the products.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
@@ -62,6 +62,8 @@ def measured() -> dict[str, Coefficients]:
         ("pointers", 2): (4, 0.917, 0.726, 10.3, 84.4, 0.0885, 1.14, 0.529),
         ("pointers", 4): (2.73, 1.27, 1.47, 1.03, 4.79, 0.0481, 3.7, 0.312),
         ("presplit rhs", 4): (3.42, 0.659, 1.16, 3.86, 11.8, 0.123, 0.56, 0.747),
+        ("planes", 2): (4.76, 2.74, 1.04, 14.6, 211, 0.197, 0.365, 1.16),
+        ("planes", 4): (6.39, 1.32, 2.68, 1.31, 10.5, 0.0718, 0.963, 0.519),
         ("subtiles", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
     }
     convolutions = {

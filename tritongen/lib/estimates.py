@@ -147,6 +147,7 @@ def convolution_us(
     digits: int = 2,
     alone: bool = False,
     places: int = 0,
+    uneven: bool = False,
 ) -> float:
     """Microseconds of a convolution in such tiles.
 
@@ -154,9 +155,17 @@ def convolution_us(
     among the batches; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a sum
     of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
     `digits`: the indices that a term is taken apart into; `alone`: whether lanes load one element, where others load
-    several; `places`: how many are computed, where that is not M.
+    several; `places`: how many are computed, where that is not M; `uneven`: whether lanes store one element, where
+    others store 16 bytes. One tap by "descriptors" is a product of matrices whose
+    terms are the channels, by "planes" one for each image of so many `places`.
     """
     sizes, phases, operand_bytes, itemsize, stored_bytes, gpu = call
+    if kind in ("descriptors", "planes"):
+        _, M, N = sizes
+        matrices = (M // places, places, N, terms) if places else (1, M, N, terms)
+        return product_us(
+            (matrices, max(2, itemsize), stored_bytes, copied, 0, True, False, gpu), config, kind
+        )
     own = coefficients(gpu)
     row = own.convolutions[kind, max(2, min(itemsize, 4))]
     start, tile, wait, flops, edge, load, store, slower = row
@@ -173,7 +182,7 @@ def convolution_us(
     loaded = 1e-6 * (rows + min(columns, max(8, N))) * depth * itemsize / load
     waited = wait / max(1, config["num_stages"] - 1)
     step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
-    stored = 1e-4 * store * rows * columns
+    stored = 1e-4 * store * rows * columns * (0.5 + 4 / stored_bytes if uneven else 1)
     # Patches take the phases of one place in turn; others fill a share of a sector at a time.
     stored *= min(2, phases) if kind == "patches" else phases
     tiles = cdiv(each, beside) * (tile + steps * step + beside * stored)

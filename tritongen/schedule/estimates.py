@@ -14,7 +14,7 @@ TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of o
 # What stands behind the config in a row of candidates, by the model that takes it.
 COLUMNS = {
     "product_us": "how its factors come, bytes written ahead, sums",
-    "convolution_us": "how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places",
+    "convolution_us": "how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one",
 }
 
 
@@ -27,13 +27,15 @@ def of_convolution(
     kind: str,
     terms: Rule,
     copied: Rule,
-    digits: int,
+    digits: int = 2,
     alone: Rule = "False",
     places: Rule = "0",
+    uneven: Rule = "False",
 ) -> Estimate:
     """`terms` of all phases, as steps walk them; `copied`: the fact that counts what is packed in front."""
-    asked = _without((copied, str(digits), alone, places), ("0", "2", "False", "0"))
-    return Estimate("convolution_us", kind, (terms, *asked))
+    asked = copied, str(digits), alone, places, uneven
+    more = _without(asked, ("0", "2", "False", "0", "False"))
+    return Estimate("convolution_us", kind, (terms, *more))
 
 
 def _without(asked: tuple[Rule, ...], defaults: tuple[Rule, ...]) -> tuple[Rule, ...]:

@@ -188,6 +188,10 @@ def make(name, group, stores, dims, facts) -> Step:
         plan, own, zeros = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
         variants = (patches.variant(plan, own, zeros, copies, times, digits), *variants)
+    one = one_tap.beside(name, group, stores, dims, facts, "packed_bytes" if packs else "1")
+    kernels = (*kernels[:-1], *one.kernels, kernels[-1])
+    numbers = tuple(dict((*numbers, *one.numbers)).items())
+    variants = (*one.variants, *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
         # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
@@ -195,10 +199,6 @@ def make(name, group, stores, dims, facts) -> Step:
         more, known, windows, orders = window.beside(name, rows, stores, dims, facts, "N < 8")
         kernels = (*kernels[:-1], *more, kernels[-1])
         numbers, variants = (*numbers, *known), (*windows, *variants)
-    one = one_tap.beside(name, group, stores, dims, facts)
-    kernels = (*kernels[:-1], *one.kernels, kernels[-1])
-    numbers = tuple(dict((*numbers, *one.numbers)).items())
-    variants = (*one.variants, *variants)
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
 

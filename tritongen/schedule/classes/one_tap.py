@@ -19,8 +19,9 @@ from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, 
 from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.schedule.canonical import reads, same
 from tritongen.schedule.classes import contraction_operands, contraction_variants
+from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group, Product
-from tritongen.schedule.plan import Axis, KernelPlan, Run, Sizes, Variant
+from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Run, Sizes, Variant
 from tritongen.schedule.views import accesses, holds_channels_last, views
 
 WHOSE = {"rows": "all images", "planes": "one image"}
@@ -37,7 +38,8 @@ class Beside:
     tests: tuple[Run | Sizes, ...] = ()
 
 
-def beside(name: str, group: Group, stores, dims, facts: Facts) -> Beside:
+def beside(name: str, group: Group, stores, dims, facts: Facts, packed: str) -> Beside:
+    """The forms of a product for one convolution; `packed`: the bytes of operands whose channels are no neighbours."""
     p = group.factors
     if not p.k or p.lets or group.nests[0].fold.guards:
         return Beside()
@@ -67,9 +69,24 @@ def beside(name: str, group: Group, stores, dims, facts: Facts) -> Beside:
         Run("as_rows", tuple(rows.orders.items())),
     )
     variants = (
-        *_variants(by_rows, "", "one_tap and as_rows and M < 2**31", {"K": "channels"}),
         *_variants(
-            by_planes, "images * ", "one_tap and places < 2**31", {"M": "places", "K": "channels"}
+            by_rows,
+            "",
+            "one_tap and as_rows and M < 2**31",
+            {"K": "channels"},
+            of_convolution("descriptors", "channels", _copied("channels")),
+        ),
+        *_variants(
+            by_planes,
+            "images * ",
+            "one_tap and places < 2**31",
+            {"M": "places", "K": "channels"},
+            of_convolution(
+                "planes",
+                "channels",
+                _copied(f"(places if {packed} else channels)"),
+                places="places",
+            ),
         ),
     )
     return Beside((by_rows, by_planes), numbers, variants, tests)
@@ -206,8 +223,13 @@ def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
     )
 
 
+def _copied(row: str) -> str:
+    """No descriptor takes operands whose rows, of so many elements, are not aligned."""
+    return f"operand_bytes if {row} * itemsize % 16 else 0"
+
+
 def _variants(
-    kernel: KernelPlan, times: str, when: str, names: dict[str, str]
+    kernel: KernelPlan, times: str, when: str, names: dict[str, str], estimate: Estimate
 ) -> tuple[Variant, ...]:
     """Some variants of a contraction, each under one condition more, with this step's names for its sizes."""
 
@@ -215,16 +237,18 @@ def _variants(
         return re.sub(r"\b[A-Z]\b", lambda word: names.get(word[0], word[0]), rule)
 
     kind = kernel.name.rsplit("_", 1)[1]
+    found = (v for v in contraction_variants.by_descriptors(kernel, times) if v.name in FORMS)
     return tuple(
         replace(
             v,
             name=f"{kind}_{v.name}",
-            when=f"{when} and {say(v.when).removeprefix('tma and ')}",
-            requires=f"{when} and {say(v.requires).removeprefix('tma and ')}",
+            when=legal,
+            requires=legal,
             why=f"one tap, so a product whose rows are the positions of {WHOSE[kind]}; {v.why}",
             config=tuple((n, say(rule)) for n, rule in v.config),
             launches=tuple(replace(run, grid=tuple(map(say, run.grid))) for run in v.launches),
+            estimate=estimate,
         )
-        for v in contraction_variants.by_descriptors(kernel, times)
-        if v.name in FORMS
+        for v in found
+        for legal in (f"{when} and {say(v.requires).removeprefix('tma and ')}",)
     )

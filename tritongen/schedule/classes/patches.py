@@ -37,7 +37,7 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
     tiles = tuple(as_view(read, seen, dims) for read, seen in zip(reads, (x, w), strict=True))
     shared = dict(tiles=tiles, lets=p.lets, ragged=p.ragged, slides=True)
     plan = KernelPlan(f"{name}_patches", "patches", "whole", axes, group.nests, stores, **shared)
-    numbers: dict[str, Poly] = {}
+    numbers: dict[str, Poly] = {"row": axes[1].digits[-1].hi - axes[1].digits[-1].lo}
     for dim, extent in zip(x, dims[reads[0].tensor], strict=True):
         if dim.step != poly(1):
             over = numbers.get("over", poly(0)) + extent - extent // dim.step * dim.step
@@ -93,6 +93,7 @@ def variant(
         ("num_stages", "3"),
     )
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
+    stored = "(row if packed_bytes else N)" if packs else "row"
     return Variant(
         "patches",
         requires,
@@ -102,7 +103,13 @@ def variant(
         packs=packs,
         requires=requires,
         estimate=of_convolution(
-            "patches", TAPPED, "padded_bytes" if packs else "0", digits, places="covered"
+            "patches",
+            TAPPED,
+            "padded_bytes" if packs else "0",
+            digits,
+            places="covered",
+            # Of phases lanes store an element anyway; channels are stored last where they lie so in both operands.
+            uneven="False" if plan.lets else f"{stored} * stored_bytes % 16 > 0",
         ),
     )
 
