@@ -5300,10 +5300,10 @@ def choose_conv_group_norm_silu_backward_dx(
         ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "planes", channels, operand_bytes if (places if 1 else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, False, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if 1 else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, False, places),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,

@@ -337,6 +337,17 @@ def test_what_takes_least_is_chosen():
         assert min(timed, key=lambda v: microseconds(step, v, facts)).name == best  # noqa: B023
 
 
+@pytest.mark.parametrize("beside, fours", [("F", True), ("C", False)])
+def test_channels_are_no_four_where_their_number_bounds_something_else(beside, fours):
+    """From where three channels are four on, `p < C` would read behind r."""
+    built = pipeline.build(
+        f"op f(x: f32[N, C, L], w: f32[F, C, R], r: f32[N, {beside}]) -> y: f32[N, F, P] with P = L - R + 1 {{\n"
+        "  y[n, f, p] = sum[c, s](x[n, c, p + s] * w[f, c, s]) + (r[n, p] else 0)\n}\n",
+        "f.op",
+    )
+    assert ('("pad4"' in built.raw) == fours
+
+
 @pytest.mark.parametrize(
     "channels, N, rows, warps", [(25, 185, 128, 8), (64, 185, 256, 8), (25, 60, 128, 4)]
 )

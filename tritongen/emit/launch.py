@@ -6,7 +6,7 @@ It reshapes its tensors to what the kernels walk, asks `choose_<step>` (`choose.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tritongen.emit.choose import ChooseView, choose_view, rule_text
@@ -148,7 +148,7 @@ def _entry(name: str) -> str:
     return f'config["{name}"]'
 
 
-def alike(branches: Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> Branches:
+def alike(branches: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> Branches:
     """Of (variant, how its operands are packed, further lines): those with the same further lines share them.
 
     ((which, as Python opens it, lines), ...).
@@ -156,7 +156,7 @@ def alike(branches: Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> B
     shared: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
     for name, packing, lines in branches:
         shared.setdefault(lines, {}).setdefault(packing, []).append(name)
-    last = lines  # what goes without a test: the branch of the last variant
+    last = branches[-1][2]  # what goes without a test
     rest = [each for each in shared if each != last]
     found = [
         (f"{'elif' if k else 'if'} {is_one_of(sum(shared[each].values(), []))}:", each)

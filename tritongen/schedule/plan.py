@@ -185,9 +185,7 @@ class Pack:
     stored: str = ""
     lanes: Poly = Poly()
     multiple: int = 1  # of which the innermost dim of the copy has one, zeros behind the operand's
-    widens: str = (
-        ""  # the size that then is another, where the kernel reads the copy as the operand
-    )
+    widens: str = ""  # that size then, where a kernel reads the copy as the operand
     # A dim of the operand and what it is split into, where `order` has two for it: groups and their channels.
     split: tuple[int, tuple[Poly, Poly]] | None = None
 

@@ -59,9 +59,11 @@ def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> Packs:
     said += [p for n in group.nests for b in n.box for p in (b.lo, b.hi)]
     said += [p for n in group.nests for p in n.coords]
     said += [p for _, p in product.lets] + [p for both in product.ragged for p in both]
-    for pack in packs:
-        own = pack_dims(pack, dims[pack.tensor])
-        said += [own[k] for k in pack.order[:-1]]
+    for tensor in {read.tensor for n in group.nests for read in reads(n.body)}:
+        own = dims.get(tensor, ())
+        if pack := by_tensor.get(tensor):
+            own = tuple(pack_dims(pack, own)[k] for k in pack.order[:-1])
+        said += own  # masks ask for them
     if channel.hi != size(name) or any(name in symbols(p) for p in said):
         return ()
     return tuple(replace(p, widens=name, multiple=FOUR) for p in packs)

@@ -188,7 +188,8 @@ def make(name, group, stores, dims, facts) -> Step:
         plan, own, zeros = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
         variants = (patches.variant(plan, own, zeros, copies, times, digits), *variants)
-    one = one_tap.beside(name, group, stores, dims, facts, "packed_bytes" if packs else "1")
+    row = "(places if packed_bytes else channels)" if packs else "places"
+    one = one_tap.beside(name, group, stores, dims, facts, row)
     kernels = (*kernels[:-1], *one.kernels, kernels[-1])
     numbers = tuple(dict((*numbers, *one.numbers)).items())
     variants = (*one.variants, *variants)

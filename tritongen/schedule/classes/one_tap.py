@@ -38,8 +38,8 @@ class Beside:
     tests: tuple[Run | Sizes, ...] = ()
 
 
-def beside(name: str, group: Group, stores, dims, facts: Facts, packed: str) -> Beside:
-    """The forms of a product for one convolution; `packed`: the bytes of operands whose channels are no neighbours."""
+def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Beside:
+    """The forms of a product for one convolution; `row`: how many elements of an image are neighbours in a row."""
     p = group.factors
     if not p.k or p.lets or group.nests[0].fold.guards:
         return Beside()
@@ -84,7 +84,7 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, packed: str) -> 
             of_convolution(
                 "planes",
                 "channels",
-                _copied(f"(places if {packed} else channels)"),
+                _copied(row),
                 places="places",
             ),
         ),
@@ -237,9 +237,10 @@ def _variants(
         return re.sub(r"\b[A-Z]\b", lambda word: names.get(word[0], word[0]), rule)
 
     kind = kernel.name.rsplit("_", 1)[1]
-    found = (v for v in contraction_variants.by_descriptors(kernel, times) if v.name in FORMS)
-    return tuple(
-        replace(
+
+    def named(v: Variant) -> Variant:
+        legal = f"{when} and {say(v.requires).removeprefix('tma and ')}"
+        return replace(
             v,
             name=f"{kind}_{v.name}",
             when=legal,
@@ -249,6 +250,6 @@ def _variants(
             launches=tuple(replace(run, grid=tuple(map(say, run.grid))) for run in v.launches),
             estimate=estimate,
         )
-        for v in found
-        for legal in (f"{when} and {say(v.requires).removeprefix('tma and ')}",)
-    )
+
+    several = contraction_variants.by_descriptors(kernel, times)
+    return tuple(named(v) for v in several if v.name in FORMS)
