@@ -139,6 +139,11 @@ CLASSES: dict[str, tuple[Source, ...]] = {
         constants={"stride": (1,), "pad": (0,), "dil": (1,), "groups": (1,)},
         layouts=CHANNELS_LAST,
     ),
+    "few columns": (
+        *specs("conv1d conv2d conv3d", IMAGE | WINDOW | {"F": (1, 7)}, **CONVOLVED),
+        *specs("conv1d conv2d", IMAGE | WINDOW | {"F": (1, 512), "C": (1, 8)}, **CONVOLVED),
+        *specs("depthwise_conv2d", IMAGE | WINDOW, **CONVOLVED),
+    ),
     "windows": (
         *specs("max_pool1d max_pool2d max_pool3d avg_pool2d", IMAGE | WINDOW, **POOLED),
         *specs("cumsum cumprod exclusive_cumsum reverse_cumsum masked_cumsum", {"D": ROW}, batch=ROW),

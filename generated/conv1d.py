@@ -1146,11 +1146,10 @@ def conv1d_backward_dx_window(
 
 @triton.jit
 def conv1d_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2, w_batch, w_f0, w_n, w_r2, dx_0,
-    dx_1, dx_2,
-    groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
+    dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2, w_0, w_1, w_2, dx_0, dx_1, dx_2,
+    groups: tl.constexpr, R: tl.constexpr, f0_count: tl.constexpr, INDEX: tl.constexpr,
     VEC_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
-    RUN_DY: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
+    RUN_DY: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1163,21 +1162,22 @@ def conv1d_backward_dx_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
-    dy_f0 = batch * (F // groups)
+    dy_f0 = batch * f0_count
     l = m % L
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
-    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), VEC_W)
-    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
-    w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), VEC_W)
+    w_f0 = batch * f0_count
+    w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), VEC_W)
+    w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), VEC_W)
+    w_rows = w_ptr + w_f0 * w_0 + n * w_1
     # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
     #     (l + pad - r * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, (F // groups) * R, BLOCK_K):
+    for start in range(0, R * f0_count, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        f0 = k[None, :] % (F // groups)
-        r2 = k[None, :] // (F // groups)
+        f0 = k[None, :] % f0_count
+        r2 = k[None, :] // f0_count
         dy_p_num = l + pad - r2 * dil
         dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2
         if RUN_DY:  # lanes along the channels
@@ -1185,23 +1185,18 @@ def conv1d_backward_dx_tiles(
         dy = tl.load(
             dy_rows + dy_terms,
             mask=(m < M)
-            & (k[None, :] < (F // groups) * R)
+            & (k[None, :] < R * f0_count)
             & (dy_p_num % stride == 0)
             & (dy_p_num >= 0)
             & (dy_p_num // stride < P),
             other=0.0,
         )
-        f0 = k[:, None] % (F // groups)
-        r2 = k[:, None] // (F // groups)
-        w = tl.load(
-            w_ptr
-            + batch * w_batch
-            + tl.cast(f0, tl.int64) * w_f0
-            + n * w_n
-            + tl.cast(r2, tl.int64) * w_r2,
-            mask=(n < Cg) & (k[:, None] < (F // groups) * R),
-            other=0.0,
-        )
+        f0 = k[:, None] % f0_count
+        r2 = k[:, None] // f0_count
+        w_terms = tl.cast(f0, tl.int64) * w_0 + tl.cast(r2, tl.int64) * w_2
+        if RUN_W:  # lanes along the channels
+            w_terms = tl.max_contiguous(w_terms, [1, 16])
+        w = tl.load(w_rows + w_terms, mask=(n < Cg) & (k[:, None] < R * f0_count), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -1606,10 +1601,10 @@ def conv1d_backward_db_finish(
 
 def choose_conv1d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
-    places: int, terms: int, outer: int, lanes: int, lanes_extent: int, lines: int,
-    cols: int, cols_extent: int, channels_last: bool, stored_last: bool, one_tap: bool,
-    as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    padded_bytes: int, gpu: lib.Gpu,
+    depth: int, places: int, terms: int, outer: int, lanes: int, lanes_extent: int,
+    lines: int, cols: int, cols_extent: int, channels_last: bool, stored_last: bool,
+    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, memory running along the channels
@@ -1676,6 +1671,10 @@ def choose_conv1d_backward_dx(
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
@@ -1691,6 +1690,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     F, Cg, R = w.shape
     P = dy.shape[2]
     f0_padded = 16 * ((F // groups + 15) // 16)
+    f0_count = F // groups
     PRECISION = runtime.f32_precision("conv")
     M = L * N
     outer = Cg * L * N
@@ -1702,6 +1702,11 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
     )
+    pad4_bytes = lib.packed_bytes(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
+        whole=4,
+    )
     padded_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
@@ -1710,15 +1715,15 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R, phases=1,
-        places=L, terms=(F // groups) * R, outer=outer, lanes=groups, lanes_extent=lanes_extent,
-        lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil),
+        depth=(F // groups) * R, places=L, terms=(F // groups) * R, outer=outer, lanes=groups,
+        lanes_extent=lanes_extent, lines=lines, cols=L, cols_extent=2 * L + R * max(-dil, dil),
         channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
         one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
-    INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
+    INDEX = tl.int32 if max(L * N, R * f0_count, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
@@ -1780,14 +1785,26 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         if variant == "mixed":
             dy = lib.in_lines(dy.permute(0, 2, 1)).permute(0, 2, 1)
             w = lib.in_lines(w.permute(1, 2, 0)).permute(2, 0, 1)
-        w = lib.reshaped(w, groups, F // groups, Cg, R)
+        elif variant == "pad4":
+            dy = (
+                lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 4)
+                .permute(0, 2, 3, 1)
+                .flatten(1, 2)
+            )
+            w = (
+                lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 4)
+                .permute(2, 3, 0, 1)
+                .flatten(0, 1)
+            )
+            f0_count = 4 * lib.cdiv(f0_count, 4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
-            groups=groups, F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            pad=pad, dil=dil, stride=stride, RUN_DY=dy.stride(1) == 1 < F // groups,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            groups=groups, R=R, f0_count=f0_count, INDEX=INDEX,
+            VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), pad=pad, dil=dil, stride=stride,
+            RUN_DY=dy.stride(1) == 1 < f0_count, VEC_W=math.gcd(16, w.stride(1), w.stride(2)),
+            RUN_W=w.stride(0) == 1 < f0_count, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -337,15 +337,17 @@ def test_what_takes_least_is_chosen():
         assert min(timed, key=lambda v: microseconds(step, v, facts)).name == best  # noqa: B023
 
 
-@pytest.mark.parametrize("beside, fours", [("F", True), ("C", False)])
-def test_channels_are_no_four_where_their_number_bounds_something_else(beside, fours):
-    """From where three channels are four on, `p < C` would read behind r."""
+@pytest.mark.parametrize(
+    "count, beside, widened", [("C", "F", "C"), ("C", "C", "c_count"), ("3", "F", "c_count")]
+)
+def test_channels_in_fours_have_a_number_of_their_own(count, beside, widened):
+    """Where C were four for three, `p < C` would read behind r; and a literal cannot become another."""
     built = pipeline.build(
-        f"op f(x: f32[N, C, L], w: f32[F, C, R], r: f32[N, {beside}]) -> y: f32[N, F, P] with P = L - R + 1 {{\n"
+        f"op f(x: f32[N, {count}, L], w: f32[F, {count}, R], r: f32[N, {beside}]) -> y: f32[N, F, P] with P = L - R + 1 {{\n"
         "  y[n, f, p] = sum[c, s](x[n, c, p + s] * w[f, c, s]) + (r[n, p] else 0)\n}\n",
         "f.op",
     )
-    assert ('("pad4"' in built.raw) == fours
+    assert f"{widened} = 4 * lib.cdiv({widened}, 4)" in built.raw
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ class Product:
     lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
     ragged: tuple[tuple[Poly, Poly], ...] = ()
     padded: str = ""  # the size of the channels as `classes/channel_padding.py` stores them
+    counted: str = ""  # the size that says how many channels there are, and nothing else
     phases: tuple[Poly, ...] = ()  # how many, of each dim of a transposed convolution
     whole_taps: tuple[ir.Binder, ...] = ()  # and the taps of all of them
 

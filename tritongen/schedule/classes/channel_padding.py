@@ -25,26 +25,40 @@ Dims = dict[str, tuple[Poly, ...]]
 
 
 def with_padded_channels(group: Group) -> Group:
-    """The group of a convolution with the size that its channels have in whole lines."""
+    """The group of a convolution with the sizes that its channels have in whole lines, and by a name of their own."""
     product = group.product
     if product is None or not product.taps or len(product.k) != 1:
         return group
     (channel,) = product.k
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
-    padded = fresh(f"{channel.index}_padded", taken)
-    define = ir.Define(padded, (channel.hi + LINE - 1) // LINE * LINE)
-    product = replace(product, padded=padded)
-    return replace(group, product=product, defines=(*group.defines, define))
+    padded, counted = fresh(f"{channel.index}_padded", taken), fresh(f"{channel.index}_count", taken)
+    whole = (channel.hi + LINE - 1) // LINE * LINE
+    product = replace(product, padded=padded, counted=counted)
+    defines = (ir.Define(padded, whole), ir.Define(counted, channel.hi))
+    return replace(group, product=product, defines=(*group.defines, *defines))
 
 
-def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> Packs:
-    """The packs as copies of a multiple of four channels; none where their number, which then is another, says something else, too."""
+def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs] | None:
+    """The group as copies of a multiple of four channels want it, and how these are made; None where it can't be.
+
+    Their number has a name of its own then, where its name says something else, too: `w: T[C, C, R, S]`, or 3.
+    """
     product = group.factors
-    if not _one_for_one(product, packs, dims, facts):
-        return ()
+    if not product.counted or not _one_for_one(product, packs, dims, facts):
+        return None
     (channel,) = product.k
     name = next(iter(symbols(channel.hi)), "")
+    if channel.hi != size(name) or _says_more(name, group, packs, dims):
+        name = product.counted
+        group = _by_own_name(group, packs)
+    return group, tuple(replace(p, widens=name, multiple=FOUR) for p in packs)
+
+
+def _says_more(name: str, group: Group, packs: Packs, dims: Dims) -> bool:
+    """Whether a size stands beside the channels of the packed operands, too: in an index, a bound, or what a mask asks for."""
+    product = group.factors
+    (channel,) = product.k
     by_tensor = {p.tensor: p for p in packs}
 
     def change(node: ir.Expr) -> ir.Expr:
@@ -63,10 +77,36 @@ def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> Packs:
         own = dims.get(tensor, ())
         if pack := by_tensor.get(tensor):
             own = tuple(pack_dims(pack, own)[k] for k in pack.order[:-1])
-        said += own  # masks ask for them
-    if channel.hi != size(name) or any(name in symbols(p) for p in said):
-        return ()
-    return tuple(replace(p, widens=name, multiple=FOUR) for p in packs)
+        said += own
+    return any(name in symbols(p) for p in said)
+
+
+def _by_own_name(group: Group, packs: Packs) -> Group:
+    """The group whose channels are as many as the size that is defined as their number says."""
+    product = group.factors
+    (channel,) = product.k
+    own = replace(channel, hi=size(product.counted))
+    splits = {p.tensor: p.split[0] for p in packs if p.split}
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(tensor, coords) if tensor in splits:
+                at = splits[tensor]
+                (first,) = indices(coords[at]) - {channel.index}
+                whole = index(first) * own.hi + index(channel.index)
+                return replace(node, coords=(*coords[:at], whole, *coords[at + 1 :]))
+            case ir.Reduce(_, binders):
+                return replace(node, binders=tuple(own if b == channel else b for b in binders))
+        return node
+
+    nests = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in group.nests)
+    product = replace(
+        product,
+        k=(own,),
+        left=ir.rebuild(product.left, change),
+        right=ir.rebuild(product.right, change),
+    )
+    return replace(group, nests=nests, product=product)
 
 
 def widened(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs, Dims] | None:

@@ -155,21 +155,25 @@ def make(name, group, stores, dims, facts) -> Step:
     """
     p = group.product
     outer = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n))
-    flat = (*outer, Axis("k", (*p.taps, *p.k)))
-    tiles = _kernel(f"{name}_tiles", "contraction", flat, group, stores, dims, facts)
-    kernels: tuple[KernelPlan, ...] = (tiles,)
     packs: tuple[Pack, ...] = ()
     copies: tuple[Pack, ...] = ()
+    fours: tuple[Pack, ...] = ()
     channels = padded = Axis("k", p.k).extent
+    counted = group
     if p.k:
         packs = _packs(group, dims, facts)
         whole = channel_padding.widened(group, packs, dims, facts) or (group, packs, dims)
         wide, copies, wide_dims = whole
         padded = Axis("k", wide.factors.k).extent
         tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
+        counted, fours = channel_padding.in_fours(group, packs, dims, facts) or (group, ())
+    flat = (*outer, Axis("k", (*p.taps, *counted.factors.k)))
+    kernels: tuple[KernelPlan, ...] = (
+        _kernel(f"{name}_tiles", "contraction", flat, counted, stores, dims, facts),
+    )
+    if p.k:
         taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
-        kernels = (taps, tiles)
-    fours = channel_padding.in_fours(group, packs, dims, facts) if p.k else ()
+        kernels = (taps, *kernels)
     numbers = (
         ("batches", outer[0].extent),
         ("M", outer[1].extent),
@@ -178,7 +182,7 @@ def make(name, group, stores, dims, facts) -> Step:
         ("padded", padded),
         ("taps", Axis("tap", p.whole_taps or p.taps).extent),
         ("phases", prod(p.phases, start=poly(1))),
-        *(() if p.lets else (("depth", flat[3].extent),)),
+        *(() if p.lets else (("depth", Axis("k", (*p.taps, *p.k)).extent),)),
     )
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
