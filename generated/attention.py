@@ -25,20 +25,26 @@ def attention_s_persistent(
     TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(
+        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
+    ):
         tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
+        batch = tl.cast(work // tiles % batches, tl.int64)
+        part, begin, end = work // (tiles * batches), 0, E
+        if s_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start in range(0, E, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_Q
@@ -52,20 +58,29 @@ def attention_s_persistent(
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if s_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < S) & (n < L)
-            s_sum = s_sum_halves[half]
-            s = scale * s_sum
-            if s_tiles is None:
-                tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
-            else:
-                s_tiles.store(
-                    [batch.to(tl.int32), first_m, column],
-                    s.to(s_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
-                )
+            tl.store(
+                s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
+                s_sum,
+                mask=inside,
+            )
+        else:
+            s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < S) & (n < L)
+                s_sum = s_sum_halves[half]
+                s = scale * s_sum
+                if s_tiles is None:
+                    tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
+                else:
+                    s_tiles.store(
+                        [batch.to(tl.int32), first_m, column],
+                        s.to(s_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                    )
 
 
 @triton.jit
@@ -139,60 +154,19 @@ def attention_s_subtiles(
 
 
 @triton.jit
-def attention_s_parts(
-    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(
-        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
-    ):
-        tile = work % tiles
-        batch = tl.cast(work // tiles % batches, tl.int64)
-        part = work // (tiles * batches)
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
-            q = (
-                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_Q
-                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            k_ = (
-                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if TRANS_K_
-                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
-            )
-            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < S) & (n < L)
-        tl.store(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            s_sum,
-            mask=inside,
-        )
-
-
-@triton.jit
 def attention_s_tiles(
     q_ptr, k_ptr, s_ptr, scale, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
     s_batch, s_m, s_n,
     PRECISION: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
+    if s_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -200,7 +174,7 @@ def attention_s_tiles(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, E, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
             q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
@@ -214,47 +188,15 @@ def attention_s_tiles(
         )
         s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
-    s = scale * s_sum
-    tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
-
-
-@triton.jit
-def attention_s_pointer_parts(
-    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
-    CHUNK,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
-    begin = part * CHUNK
-    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
-    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        q = tl.load(
-            q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
-            mask=(m < S) & (k[None, :] < E),
-            other=0.0,
+    if s_sum_parts_ptr is not None:
+        tl.store(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
+            s_sum,
+            mask=inside,
         )
-        k_ = tl.load(
-            k_ptr + batch * k_batch + n * k_n + k[:, None] * k_e2,
-            mask=(n < L) & (k[:, None] < E),
-            other=0.0,
-        )
-        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-    inside = (m < S) & (n < L)
-    tl.store(
-        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-        s_sum,
-        mask=inside,
-    )
+    else:
+        s = scale * s_sum
+        tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
 
 
 @triton.jit
@@ -381,52 +323,13 @@ def attention_o_tiles(
     s_j, v_batch, v_j, v_n, o_sum2_batch, o_sum2_m, o_batch, o_m, o_n,
     HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, o_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
-    # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
-    o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, L, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        s = tl.load(
-            s_ptr + batch * s_batch + m * s_m + k[None, :] * s_j,
-            mask=(m < S) & (k[None, :] < L),
-            other=0.0,
-        )
-        left = lib.exp(s - m_, HALF).to(T)
-        left = tl.where((m < S) & (k[None, :] < L), left, 0)
-        v = tl.load(
-            v_ptr + batch * v_batch + k[:, None] * v_j + n * v_n,
-            mask=(n < E) & (k[:, None] < L),
-            other=0.0,
-        )
-        o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        o_sum = lib.awaited(o_sum)
-    inside = (m < S) & (n < E)
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
-    o = o_sum / o_sum2
-    tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
-
-
-@triton.jit
-def attention_o_parts(
-    m_ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m_batch, m_m, s_batch, s_m, s_j,
-    v_batch, v_j, v_n, CHUNK,
-    HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, L
+    if o_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, L)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -435,7 +338,7 @@ def attention_o_parts(
     m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         s = tl.load(
             s_ptr + batch * s_batch + m * s_m + k[None, :] * s_j,
@@ -452,11 +355,17 @@ def attention_o_parts(
         o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
         o_sum = lib.awaited(o_sum)
     inside = (m < S) & (n < E)
-    tl.store(
-        o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-        o_sum,
-        mask=inside,
-    )
+    if o_sum_parts_ptr is not None:
+        tl.store(
+            o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
+            o_sum,
+            mask=inside,
+        )
+    else:
+        o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+        # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
+        o = o_sum / o_sum2
+        tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
 
 
 @triton.jit
@@ -591,10 +500,11 @@ def launch_attention_s(q, k_, s, scale) -> None:
                 PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
-        attention_s_parts[grid](
-            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
-            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+        attention_s_persistent[grid](
+            q_tiles, k_tiles, None, s, scale, B * H, S, L, E, *s.stride(),
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_s_combine[grid](
@@ -637,9 +547,10 @@ def launch_attention_s(q, k_, s, scale) -> None:
         PARTS = config["PARTS"]
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_s_pointer_parts[grid](
-            q, k_, s_sum_parts, B * H, S, L, E, *q.stride(), *k_.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        attention_s_tiles[grid](
+            q, k_, s, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
+            PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_s_combine[grid](
@@ -830,10 +741,11 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
         PARTS = config["PARTS"]
         o_sum_parts = torch.empty((PARTS, batches, S, E), dtype=torch.float32, device=m_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_o_parts[grid](
-            m_, s, v, o_sum_parts, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
+        attention_o_tiles[grid](
+            m_, s, v, o_sum2, o, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
+            *o_sum2.stride(), *o.stride(),
             HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, o_sum_parts_ptr=o_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
         attention_o_combine[grid](
@@ -966,19 +878,25 @@ def attention_backward_s_sum_persistent(
     TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(
+        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
+    ):
         tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
+        batch = tl.cast(work // tiles % batches, tl.int64)
+        part, begin, end = work // (tiles * batches), 0, E
+        if s_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start in range(0, E, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_Q
@@ -992,21 +910,32 @@ def attention_backward_s_sum_persistent(
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if s_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < S) & (n < L)
-            s_sum = s_sum_halves[half]
-            if s_sum_tiles is None:
-                tl.store(
-                    s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside
-                )
-            else:
-                s_sum_tiles.store(
-                    [batch.to(tl.int32), first_m, column],
-                    s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
-                )
+            tl.store(
+                s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
+                s_sum,
+                mask=inside,
+            )
+        else:
+            s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < S) & (n < L)
+                s_sum = s_sum_halves[half]
+                if s_sum_tiles is None:
+                    tl.store(
+                        s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n,
+                        s_sum,
+                        mask=inside,
+                    )
+                else:
+                    s_sum_tiles.store(
+                        [batch.to(tl.int32), first_m, column],
+                        s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                    )
 
 
 @triton.jit
@@ -1081,94 +1010,18 @@ def attention_backward_s_sum_subtiles(
 
 
 @triton.jit
-def attention_backward_s_sum_parts(
-    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    TRANS_Q: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(
-        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
-    ):
-        tile = work % tiles
-        batch = tl.cast(work // tiles % batches, tl.int64)
-        part = work // (tiles * batches)
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
-            q = (
-                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_Q
-                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            k_ = (
-                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if TRANS_K_
-                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
-            )
-            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < S) & (n < L)
-        tl.store(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            s_sum,
-            mask=inside,
-        )
-
-
-@triton.jit
 def attention_backward_s_sum_tiles(
     q_ptr, k_ptr, s_sum_ptr, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
     s_sum_batch, s_sum_m, s_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
-    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, E, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        q = tl.load(
-            q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
-            mask=(m < S) & (k[None, :] < E),
-            other=0.0,
-        )
-        k_ = tl.load(
-            k_ptr + batch * k_batch + n * k_n + k[:, None] * k_e2,
-            mask=(n < L) & (k[:, None] < E),
-            other=0.0,
-        )
-        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-    inside = (m < S) & (n < L)
-    tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside)
-
-
-@triton.jit
-def attention_backward_s_sum_pointer_parts(
-    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
-    CHUNK,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
+    if s_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1176,7 +1029,7 @@ def attention_backward_s_sum_pointer_parts(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
             q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
@@ -1190,11 +1043,14 @@ def attention_backward_s_sum_pointer_parts(
         )
         s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
-    tl.store(
-        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-        s_sum,
-        mask=inside,
-    )
+    if s_sum_parts_ptr is not None:
+        tl.store(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
+            s_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside)
 
 
 @triton.jit
@@ -1413,48 +1269,13 @@ def attention_backward_dp_sum_tiles(
     do_batch, do_m, do_e, v_batch, v_n, v_e, dp_sum_batch, dp_sum_m, dp_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-    dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, E, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        do = tl.load(
-            do_ptr + batch * do_batch + m * do_m + k[None, :] * do_e,
-            mask=(m < S) & (k[None, :] < E),
-            other=0.0,
-        ).to(tl.float32)
-        left = do / o_sum2
-        left = tl.where((m < S) & (k[None, :] < E), left, 0)
-        v = tl.load(
-            v_ptr + batch * v_batch + n * v_n + k[:, None] * v_e,
-            mask=(n < L) & (k[:, None] < E),
-            other=0.0,
-        ).to(tl.float32)
-        dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dp_sum = lib.awaited(dp_sum)
-    inside = (m < S) & (n < L)
-    tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside)
-
-
-@triton.jit
-def attention_backward_dp_sum_parts(
-    o_sum2_ptr, do_ptr, v_ptr, dp_sum_parts_ptr, batches, S, L, E, o_sum2_batch, o_sum2_m,
-    do_batch, do_m, do_e, v_batch, v_n, v_e, CHUNK,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
+    if dp_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1463,7 +1284,7 @@ def attention_backward_dp_sum_parts(
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
             do_ptr + batch * do_batch + m * do_m + k[None, :] * do_e,
@@ -1480,11 +1301,16 @@ def attention_backward_dp_sum_parts(
         dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dp_sum = lib.awaited(dp_sum)
     inside = (m < S) & (n < L)
-    tl.store(
-        dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-        dp_sum,
-        mask=inside,
-    )
+    if dp_sum_parts_ptr is not None:
+        tl.store(
+            dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
+            dp_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(
+            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside
+        )
 
 
 @triton.jit
@@ -1518,59 +1344,13 @@ def attention_backward_dq_tiles(
     dq_n,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
-    # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
-    dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, L, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + k[None, :] * dp_sum_j,
-            mask=(m < S) & (k[None, :] < L),
-            other=0.0,
-        )
-        s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + m * s_sum_m + k[None, :] * s_sum_j,
-            mask=(m < S) & (k[None, :] < L),
-            other=0.0,
-        )
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
-        left = tl.where((m < S) & (k[None, :] < L), left, 0)
-        k_ = tl.load(
-            k_ptr + batch * k_batch + k[:, None] * k_j + n * k_n,
-            mask=(n < E) & (k[:, None] < L),
-            other=0.0,
-        ).to(tl.float32)
-        dq_sum = tl.dot(left, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dq_sum = lib.awaited(dq_sum)
-    inside = (m < S) & (n < E)
-    tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
-
-
-@triton.jit
-def attention_backward_dq_parts(
-    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_sum_parts_ptr, scale,
-    batches, S, E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m_batch, m_m,
-    dp_sum_batch, dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k_batch, k_j, k_n,
-    CHUNK,
-    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, L
+    if dq_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, L)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1582,7 +1362,7 @@ def attention_backward_dq_parts(
     m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
             dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + k[None, :] * dp_sum_j,
@@ -1604,11 +1384,14 @@ def attention_backward_dq_parts(
         dq_sum = tl.dot(left, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dq_sum = lib.awaited(dq_sum)
     inside = (m < S) & (n < E)
-    tl.store(
-        dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-        dq_sum,
-        mask=inside,
-    )
+    if dq_sum_parts_ptr is not None:
+        tl.store(
+            dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
+            dq_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
 
 
 @triton.jit
@@ -1641,67 +1424,13 @@ def attention_backward_dk_tiles(
     s_sum_batch, s_sum_i, s_sum_m, m_batch, m_i, q_batch, q_i, q_n, dk_batch, dk_m, dk_n,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dk_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
-    dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, S, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_m,
-            mask=(m < L) & (k[None, :] < S),
-            other=0.0,
-        )
-        do_sum = tl.load(
-            do_sum_ptr + batch * do_sum_batch + k[None, :] * do_sum_i,
-            mask=k[None, :] < S,
-            other=0.0,
-        )
-        o_sum2 = tl.load(
-            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
-            mask=k[None, :] < S,
-            other=0.0,
-        )
-        s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_m,
-            mask=(m < L) & (k[None, :] < S),
-            other=0.0,
-        )
-        m_ = tl.load(m_ptr + batch * m_batch + k[None, :] * m_i, mask=k[None, :] < S, other=0.0)
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
-        left = tl.where((m < L) & (k[None, :] < S), left, 0)
-        q = tl.load(
-            q_ptr + batch * q_batch + k[:, None] * q_i + n * q_n,
-            mask=(n < E) & (k[:, None] < S),
-            other=0.0,
-        ).to(tl.float32)
-        dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dk_sum = lib.awaited(dk_sum)
-    inside = (m < L) & (n < E)
-    tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
-
-
-@triton.jit
-def attention_backward_dk_parts(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_sum_parts_ptr, scale,
-    batches, L, E, S, dp_sum_batch, dp_sum_i, dp_sum_m, do_sum_batch, do_sum_i,
-    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_m, m_batch, m_i, q_batch, q_i, q_n,
-    CHUNK,
-    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, S
+    if dk_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, S)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1710,7 +1439,7 @@ def attention_backward_dk_parts(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
             dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_m,
@@ -1743,11 +1472,14 @@ def attention_backward_dk_parts(
         dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dk_sum = lib.awaited(dk_sum)
     inside = (m < L) & (n < E)
-    tl.store(
-        dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n,
-        dk_sum,
-        mask=inside,
-    )
+    if dk_sum_parts_ptr is not None:
+        tl.store(
+            dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n,
+            dk_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
 
 
 @triton.jit
@@ -1780,58 +1512,13 @@ def attention_backward_dv_tiles(
     dv_n, dv_m,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dv_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
-    dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, S, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        do = tl.load(
-            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_m,
-            mask=(m < E) & (k[None, :] < S),
-            other=0.0,
-        ).to(tl.float32)
-        o_sum2 = tl.load(
-            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
-            mask=k[None, :] < S,
-            other=0.0,
-        )
-        left = do / o_sum2
-        left = tl.where((m < E) & (k[None, :] < S), left, 0)
-        s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_n,
-            mask=(n < L) & (k[:, None] < S),
-            other=0.0,
-        )
-        m_ = tl.load(m_ptr + batch * m_batch + k[:, None] * m_i, mask=k[:, None] < S, other=0.0)
-        right = lib.exp(scale * s_sum - m_).to(do_ptr.dtype.element_ty).to(tl.float32)
-        right = tl.where((n < L) & (k[:, None] < S), right, 0)
-        dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dv_sum = lib.awaited(dv_sum)
-    inside = (m < E) & (n < L)
-    tl.store(dv_ptr + batch * dv_batch + n * dv_n + m * dv_m, dv_sum, mask=inside)
-
-
-@triton.jit
-def attention_backward_dv_parts(
-    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_sum_parts_ptr, scale, batches, E, L, S,
-    do_batch, do_i, do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m_batch,
-    m_i, CHUNK,
-    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, S
+    if dv_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, S)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1840,7 +1527,7 @@ def attention_backward_dv_parts(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
             do_ptr + batch * do_batch + k[None, :] * do_i + m * do_m,
@@ -1865,11 +1552,14 @@ def attention_backward_dv_parts(
         dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dv_sum = lib.awaited(dv_sum)
     inside = (m < E) & (n < L)
-    tl.store(
-        dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n,
-        dv_sum,
-        mask=inside,
-    )
+    if dv_sum_parts_ptr is not None:
+        tl.store(
+            dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n,
+            dv_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(dv_ptr + batch * dv_batch + n * dv_n + m * dv_m, dv_sum, mask=inside)
 
 
 @triton.jit
@@ -2132,10 +1822,10 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
                 PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
-        attention_backward_s_sum_parts[grid](
-            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
+        attention_backward_s_sum_persistent[grid](
+            q_tiles, k_tiles, None, s_sum, B * H, S, L, E, *s_sum.stride(),
             TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_backward_s_sum_combine[grid](
@@ -2175,9 +1865,9 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         PARTS = config["PARTS"]
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_s_sum_pointer_parts[grid](
-            q, k_, s_sum_parts, B * H, S, L, E, *q.stride(), *k_.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        attention_backward_s_sum_tiles[grid](
+            q, k_, s_sum, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_backward_s_sum_combine[grid](
@@ -2443,10 +2133,10 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
         PARTS = config["PARTS"]
         dp_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=do.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_dp_sum_parts[grid](
-            o_sum2, do, v, dp_sum_parts, B * H, S, L, E, *o_sum2.stride(), *do.stride(),
-            *v.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        attention_backward_dp_sum_tiles[grid](
+            o_sum2, do, v, dp_sum, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
+            *dp_sum.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, dp_sum_parts_ptr=dp_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_backward_dp_sum_combine[grid](
@@ -2539,12 +2229,12 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
             (PARTS, batches, S, E), dtype=torch.float32, device=do_sum.device
         )
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_backward_dq_parts[grid](
-            do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq_sum_parts, scale, B * H, S, E, L,
-            *do_sum.stride(), *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(),
-            *k_.stride(),
+        attention_backward_dq_tiles[grid](
+            do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq, scale, B * H, S, E, L, *do_sum.stride(),
+            *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
+            *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dq_sum_parts_ptr=dq_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
         attention_backward_dq_combine[grid](
@@ -2639,12 +2329,12 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
             (PARTS, batches, L, E), dtype=torch.float32, device=do_sum.device
         )
         grid = (PARTS * batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_backward_dk_parts[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, q, dk_sum_parts, scale, B * H, L, E, S,
-            *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(),
-            *q.stride(),
+        attention_backward_dk_tiles[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m_, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
+            *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
+            *dk.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dk_sum_parts_ptr=dk_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(L, 2) * lib.cdiv(E, 256),)
         attention_backward_dk_combine[grid](
@@ -2734,11 +2424,11 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
         PARTS = config["PARTS"]
         dv_sum_parts = torch.empty((PARTS, batches, E, L), dtype=torch.float32, device=do.device)
         grid = (PARTS * batches * lib.cdiv(E, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_dv_parts[grid](
-            do, o_sum2, s_sum, m_, dv_sum_parts, scale, B * H, E, L, S, *do.stride(),
-            *o_sum2.stride(), *s_sum.stride(), *m_.stride(),
+        attention_backward_dv_tiles[grid](
+            do, o_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
+            *s_sum.stride(), *m_.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dv_sum_parts_ptr=dv_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(E, 2) * lib.cdiv(L, 256),)
         attention_backward_dv_combine[grid](

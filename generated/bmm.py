@@ -176,19 +176,23 @@ def bmm_persistent(
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
+        batch = tl.cast(work // tiles % B, tl.int64)
+        part, begin, end = work // (tiles * B), 0, K
+        if y_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             a = (
                 a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_A
@@ -202,19 +206,28 @@ def bmm_persistent(
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if y_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            y_sum = y_sum_halves[half]
-            if y_tiles is None:
-                tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
-            else:
-                y_tiles.store(
-                    [batch.to(tl.int32), first_m, column],
-                    y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
-                )
+            tl.store(
+                y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
+                y_sum,
+                mask=inside,
+            )
+        else:
+            y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                y_sum = y_sum_halves[half]
+                if y_tiles is None:
+                    tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
+                else:
+                    y_tiles.store(
+                        [batch.to(tl.int32), first_m, column],
+                        y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                    )
 
 
 @triton.jit
@@ -286,92 +299,18 @@ def bmm_subtiles(
 
 
 @triton.jit
-def bmm_parts(
-    a_tiles, b_tiles, y_sum_parts_ptr, B, M, N, K, CHUNK,
-    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles % B, tl.int64)
-        part = work // (tiles * B)
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            a = (
-                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            b = (
-                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if TRANS_B
-                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
-            )
-            y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(
-            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
-            y_sum,
-            mask=inside,
-        )
-
-
-@triton.jit
 def bmm_tiles(
     a_ptr, b_ptr, y_ptr, B, M, N, K, a_batch, a_m, a_k, b_batch, b_k, b_n, y_batch, y_m,
     y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        a = tl.load(
-            a_ptr + batch * a_batch + m * a_m + k[None, :] * a_k,
-            mask=(m < M) & (k[None, :] < K),
-            other=0.0,
-        )
-        b = tl.load(
-            b_ptr + batch * b_batch + k[:, None] * b_k + n * b_n,
-            mask=(n < N) & (k[:, None] < K),
-            other=0.0,
-        )
-        y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < N)
-    tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
-
-
-@triton.jit
-def bmm_pointer_parts(
-    a_ptr, b_ptr, y_sum_parts_ptr, B, M, N, K, a_batch, a_m, a_k, b_batch, b_k, b_n, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * B)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * B), 0, K
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -379,7 +318,7 @@ def bmm_pointer_parts(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(
             a_ptr + batch * a_batch + m * a_m + k[None, :] * a_k,
@@ -393,11 +332,14 @@ def bmm_pointer_parts(
         )
         y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(
-        y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
-        y_sum,
-        mask=inside,
-    )
+    if y_sum_parts_ptr is not None:
+        tl.store(
+            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
+            y_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 @triton.jit
@@ -569,10 +511,11 @@ def launch_bmm(a, b, y) -> None:
                 PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
             ),
         )
-        bmm_parts[grid](
-            a_tiles, b_tiles, y_sum_parts, B, M, N, K,
+        bmm_persistent[grid](
+            a_tiles, b_tiles, None, y, B, M, N, K, *y.stride(),
             TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         bmm_combine[grid](
@@ -605,9 +548,10 @@ def launch_bmm(a, b, y) -> None:
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        bmm_pointer_parts[grid](
-            a, b, y_sum_parts, B, M, N, K, *a.stride(), *b.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        bmm_tiles[grid](
+            a, b, y, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         bmm_combine[grid](
@@ -849,19 +793,23 @@ def bmm_backward_da_persistent(
     TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
+        batch = tl.cast(work // tiles % B, tl.int64)
+        part, begin, end = work // (tiles * B), 0, N
+        if da_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, N, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_DY
@@ -875,19 +823,28 @@ def bmm_backward_da_persistent(
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if da_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            da_sum = da_sum_halves[half]
-            if da_tiles is None:
-                tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
-            else:
-                da_tiles.store(
-                    [batch.to(tl.int32), first_m, column],
-                    da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
-                )
+            tl.store(
+                da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
+                da_sum,
+                mask=inside,
+            )
+        else:
+            da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < K)
+                da_sum = da_sum_halves[half]
+                if da_tiles is None:
+                    tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
+                else:
+                    da_tiles.store(
+                        [batch.to(tl.int32), first_m, column],
+                        da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                    )
 
 
 @triton.jit
@@ -959,93 +916,18 @@ def bmm_backward_da_subtiles(
 
 
 @triton.jit
-def bmm_backward_da_parts(
-    dy_tiles, b_tiles, da_sum_parts_ptr, B, M, K, N, CHUNK,
-    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles % B, tl.int64)
-        part = work // (tiles * B)
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
-        da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            b = (
-                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if TRANS_B
-                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
-            )
-            da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < K)
-        tl.store(
-            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
-            da_sum,
-            mask=inside,
-        )
-
-
-@triton.jit
 def bmm_backward_da_tiles(
     dy_ptr, b_ptr, da_ptr, B, M, K, N, dy_batch, dy_m, dy_n, b_batch, b_n, b_n2, da_batch,
     da_m, da_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
-    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + batch * dy_batch + m * dy_m + k[None, :] * dy_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        )
-        b = tl.load(
-            b_ptr + batch * b_batch + n * b_n + k[:, None] * b_n2,
-            mask=(n < K) & (k[:, None] < N),
-            other=0.0,
-        )
-        da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < K)
-    tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
-
-
-@triton.jit
-def bmm_backward_da_pointer_parts(
-    dy_ptr, b_ptr, da_sum_parts_ptr, B, M, K, N, dy_batch, dy_m, dy_n, b_batch, b_n, b_n2,
-    CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * B)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * B), 0, N
+    if da_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1053,7 +935,7 @@ def bmm_backward_da_pointer_parts(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + batch * dy_batch + m * dy_m + k[None, :] * dy_n,
@@ -1067,11 +949,14 @@ def bmm_backward_da_pointer_parts(
         )
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
-    tl.store(
-        da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
-        da_sum,
-        mask=inside,
-    )
+    if da_sum_parts_ptr is not None:
+        tl.store(
+            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
+            da_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1241,19 +1126,23 @@ def bmm_backward_db_persistent(
     TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
+        batch = tl.cast(work // tiles % B, tl.int64)
+        part, begin, end = work // (tiles * B), 0, M
+        if db_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, M, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             dy = (
                 dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_DY
@@ -1267,13 +1156,22 @@ def bmm_backward_db_persistent(
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if db_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            db_sum = db_sum_halves[half]
-            tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
+            tl.store(
+                db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
+                db_sum,
+                mask=inside,
+            )
+        else:
+            db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < N) & (n < K)
+                db_sum = db_sum_halves[half]
+                tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1339,93 +1237,18 @@ def bmm_backward_db_subtiles(
 
 
 @triton.jit
-def bmm_backward_db_parts(
-    dy_tiles, a_tiles, db_sum_parts_ptr, B, N, K, M, CHUNK,
-    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles % B, tl.int64)
-        part = work // (tiles * B)
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
-        db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            a = (
-                a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
-            )
-            db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < N) & (n < K)
-        tl.store(
-            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
-            db_sum,
-            mask=inside,
-        )
-
-
-@triton.jit
 def bmm_backward_db_tiles(
     dy_ptr, a_ptr, db_ptr, B, N, K, M, dy_batch, dy_m, dy_m2, a_batch, a_m, a_n, db_batch,
     db_n, db_m,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
-    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, M, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + batch * dy_batch + k[None, :] * dy_m + m * dy_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        )
-        a = tl.load(
-            a_ptr + batch * a_batch + k[:, None] * a_m + n * a_n,
-            mask=(n < K) & (k[:, None] < M),
-            other=0.0,
-        )
-        db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < N) & (n < K)
-    tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
-
-
-@triton.jit
-def bmm_backward_db_pointer_parts(
-    dy_ptr, a_ptr, db_sum_parts_ptr, B, N, K, M, dy_batch, dy_m, dy_m2, a_batch, a_m, a_n,
-    CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n * B)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * B), 0, M
+    if db_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -1433,7 +1256,7 @@ def bmm_backward_db_pointer_parts(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + batch * dy_batch + k[None, :] * dy_m + m * dy_m2,
@@ -1447,11 +1270,14 @@ def bmm_backward_db_pointer_parts(
         )
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
-    tl.store(
-        db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
-        db_sum,
-        mask=inside,
-    )
+    if db_sum_parts_ptr is not None:
+        tl.store(
+            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
+            db_sum,
+            mask=inside,
+        )
+    else:
+        tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1623,10 +1449,11 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
                 PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),
             ),
         )
-        bmm_backward_da_parts[grid](
-            dy_tiles, b_tiles, da_sum_parts, B, M, K, N,
+        bmm_backward_da_persistent[grid](
+            dy_tiles, b_tiles, None, da, B, M, K, N, *da.stride(),
             TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         bmm_backward_da_combine[grid](
@@ -1659,9 +1486,10 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         PARTS = config["PARTS"]
         da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        bmm_backward_da_pointer_parts[grid](
-            dy, b, da_sum_parts, B, M, K, N, *dy.stride(), *b.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        bmm_backward_da_tiles[grid](
+            dy, b, da, B, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         bmm_backward_da_combine[grid](
@@ -1818,10 +1646,11 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
                 PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),
             ),
         )
-        bmm_backward_db_parts[grid](
-            dy_tiles, a_tiles, db_sum_parts, B, N, K, M,
+        bmm_backward_db_persistent[grid](
+            dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         bmm_backward_db_combine[grid](
@@ -1852,9 +1681,10 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         PARTS = config["PARTS"]
         db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
         grid = (PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        bmm_backward_db_pointer_parts[grid](
-            dy, a, db_sum_parts, B, N, K, M, *dy.stride(), *a.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        bmm_backward_db_tiles[grid](
+            dy, a, db, B, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip
         grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         bmm_backward_db_combine[grid](

@@ -22,52 +22,13 @@ def int4_linear_tiles(
     x_ptr, w_ptr, s_ptr, y_ptr, M, N, K, pairs, x_m, x_k, w_0, w_1, s_0, s_1, y_m, y_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 * 4),
-    #     15)) - 8.0) * s[n, k // 128])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    # Read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
-    ahead = tl.cast(0, tl.int64)
-    s_g = ahead // 128
-    s = tl.load(s_ptr + n * s_0 + s_g * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
-    scale = s
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        ahead = tl.cast(start + BLOCK_K, tl.int64)
-        s_g2 = ahead // 128
-        s2 = tl.load(s_ptr + n * s_0 + s_g2 * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
-        next_scale = s2
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        pair = start // 2 + tl.arange(0, BLOCK_K // 2).to(tl.int64)
-        w = tl.load(
-            w_ptr + n * w_0 + pair[:, None] * w_1, mask=(n < N) & (pair[:, None] < pairs), other=0
-        ).to(tl.int64)
-        even_terms = ((lib.shift_right(w, 0) & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
-        odd_terms = ((lib.shift_right(w, 4) & 15).to(tl.float32) - 8.0).to(x_ptr.dtype.element_ty)
-        right = tl.join(even_terms, odd_terms).permute(0, 2, 1).reshape(BLOCK_K, BLOCK_N)
-        y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale
-        scale = next_scale
-    inside = (m < M) & (n < N)
-    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-
-
-@triton.jit
-def int4_linear_parts(
-    x_ptr, w_ptr, s_ptr, y_sum_parts_ptr, M, N, K, pairs, x_m, x_k, w_0, w_1, s_0, s_1,
-    CHUNK,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -80,7 +41,7 @@ def int4_linear_parts(
     s_g = ahead // 128
     s = tl.load(s_ptr + n * s_0 + s_g * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
     scale = s
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         ahead = tl.cast(start + BLOCK_K, tl.int64)
         s_g2 = ahead // 128
@@ -97,7 +58,10 @@ def int4_linear_parts(
         y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale
         scale = next_scale
     inside = (m < M) & (n < N)
-    tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+    if y_sum_parts_ptr is not None:
+        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+    else:
+        tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 @triton.jit
@@ -185,9 +149,9 @@ def launch_int4_linear(x, w, s, y) -> None:
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, M, N), dtype=torch.float32, device=s.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        int4_linear_parts[grid](
-            x, w, s, y_sum_parts, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        int4_linear_tiles[grid](
+            x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int4_linear_combine[grid](
@@ -289,53 +253,20 @@ def int4_linear_backward_dx_tiles(
     dy_ptr, s_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, dx_m, dx_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dx[m, k] = sum[n](dy[m, n] * s[n, k // 128] * y_sub[n, k])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, N, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(tl.float32)
-        s_g = n // 128
-        s = tl.load(
-            s_ptr + k[:, None] * s_0 + s_g * s_1, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(tl.float32)
-        w_h = n // 2
-        w = tl.load(
-            w_ptr + k[:, None] * w_0 + w_h * w_1, mask=(n < K) & (k[:, None] < N), other=0
-        ).to(tl.int64)
-        right = s * ((lib.shift_right(w, 4 * (n % 2)) & 15).to(tl.float32) - 8.0)
-        right = tl.where((n < K) & (k[:, None] < N), right, 0)
-        dx_sum = tl.dot(dy, right, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (n < K)
-    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-
-
-@triton.jit
-def int4_linear_backward_dx_parts(
-    dy_ptr, s_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, CHUNK,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx[m, k] = sum[n](dy[m, n] * s[n, k // 128] * y_sub[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -353,7 +284,10 @@ def int4_linear_backward_dx_parts(
         dx_sum = tl.dot(dy, right, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    if dx_sum_parts_ptr is not None:
+        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    else:
+        tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -470,9 +404,9 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
         PARTS = config["PARTS"]
         dx_sum_parts = torch.empty((PARTS, M, K), dtype=torch.float32, device=dy.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        int4_linear_backward_dx_parts[grid](
-            dy, s, w, dx_sum_parts, M, K, N, *dy.stride(), *s.stride(), *w.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        int4_linear_backward_dx_tiles[grid](
+            dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         int4_linear_backward_dx_combine[grid](

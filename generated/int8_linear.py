@@ -22,67 +22,47 @@ def int8_linear_persistent(
     x_tiles, w_tiles, sx_ptr, sw_ptr, y_tiles, y_ptr, M, N, K, sx_m, sw_n, y_m, y_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-        for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            acc = tl.dot(x, w, acc, out_dtype=tl.int32)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            acc = acc_halves[half]
-            acc = acc.to(tl.int64)
-            sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
-            sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
-            # y[m, n] = acc[m, n] * sx[m] * sw[n]
-            y = acc.to(tl.float32) * sx * sw
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def int8_linear_parts(
-    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
+        part, begin, end = work // tiles, 0, K
+        if acc_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        if acc_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        else:
+            acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                acc = acc_halves[half]
+                acc = acc.to(tl.int64)
+                sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+                sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+                # y[m, n] = acc[m, n] * sx[m] * sw[n]
+                y = acc.to(tl.float32) * sx * sw
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -90,52 +70,34 @@ def int8_linear_tiles(
     x_ptr, w_ptr, sx_ptr, sw_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, sx_m, sw_n, y_m, y_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
-        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
-        acc = tl.dot(x, w, acc, out_dtype=tl.int32)
-    inside = (m < M) & (n < N)
-    acc = acc.to(tl.int64)
-    sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
-    sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
-    # y[m, n] = acc[m, n] * sx[m] * sw[n]
-    y = acc.to(tl.float32) * sx * sw
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
-def int8_linear_pointer_parts(
-    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if acc_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
         acc = tl.dot(x, w, acc, out_dtype=tl.int32)
     inside = (m < M) & (n < N)
-    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    if acc_parts_ptr is not None:
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    else:
+        acc = acc.to(tl.int64)
+        sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+        sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+        # y[m, n] = acc[m, n] * sx[m] * sw[n]
+        y = acc.to(tl.float32) * sx * sw
+        tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
@@ -291,9 +253,9 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        int8_linear_parts[grid](
-            x_tiles, w_tiles, acc_parts, M, N, K,
-            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
+        int8_linear_persistent[grid](
+            x_tiles, w_tiles, sx, sw, None, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -316,9 +278,10 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
         grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
-        int8_linear_pointer_parts[grid](
-            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
-            enable_fp_fusion=True, **config,
+        int8_linear_tiles[grid](
+            x, w, sx, sw, y, M, N, K, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
+            *y.stride(),
+            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int8_linear_combine[grid](
@@ -417,63 +380,43 @@ def int8_linear_backward_acc_persistent(
     x_tiles, w_tiles, acc_tiles, acc_ptr, M, N, K, acc_m, acc_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-        for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            acc = tl.dot(x, w, acc, out_dtype=tl.int32)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            acc = acc_halves[half]
-            acc = acc.to(tl.int64)
-            if acc_tiles is None:
-                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
-            else:
-                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
-
-
-@triton.jit
-def int8_linear_backward_acc_parts(
-    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
         tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
+        part, begin, end = work // tiles, 0, K
+        if acc_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        if acc_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        else:
+            acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                acc = acc_halves[half]
+                acc = acc.to(tl.int64)
+                if acc_tiles is None:
+                    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+                else:
+                    acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
 
 
 @triton.jit
@@ -481,48 +424,30 @@ def int8_linear_backward_acc_tiles(
     x_ptr, w_ptr, acc_ptr, M, N, K, x_m, x_k, w_n, w_k, acc_m, acc_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
-        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
-        acc = tl.dot(x, w, acc, out_dtype=tl.int32)
-    inside = (m < M) & (n < N)
-    acc = acc.to(tl.int64)
-    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
-
-
-@triton.jit
-def int8_linear_backward_acc_pointer_parts(
-    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if acc_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
         acc = tl.dot(x, w, acc, out_dtype=tl.int32)
     inside = (m < M) & (n < N)
-    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    if acc_parts_ptr is not None:
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    else:
+        acc = acc.to(tl.int64)
+        tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
 
 
 @triton.jit
@@ -844,9 +769,9 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        int8_linear_backward_acc_parts[grid](
-            x_tiles, w_tiles, acc_parts, M, N, K,
-            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
+        int8_linear_backward_acc_persistent[grid](
+            x_tiles, w_tiles, None, acc, M, N, K, *acc.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
@@ -869,9 +794,9 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
         grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
-        int8_linear_backward_acc_pointer_parts[grid](
-            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
-            enable_fp_fusion=True, **config,
+        int8_linear_backward_acc_tiles[grid](
+            x, w, acc, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
+            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int8_linear_backward_acc_combine[grid](

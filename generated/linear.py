@@ -154,35 +154,47 @@ def linear_persistent(
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, K
+        if y_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if y_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
-            y = y_sum + b
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            tl.store(
+                y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside
+            )
+        else:
+            y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                y_sum = y_sum_halves[half]
+                b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
+                y = y_sum + b
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -236,85 +248,36 @@ def linear_subtiles(
 
 
 @triton.jit
-def linear_parts(
-    x_tiles, w_tiles, y_sum_parts_ptr, M, N, K, CHUNK,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
-
-
-@triton.jit
 def linear_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
-        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < N)
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
-    y = y_sum + b
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
-def linear_pointer_parts(
-    x_ptr, w_ptr, y_sum_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+    if y_sum_parts_ptr is not None:
+        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+    else:
+        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
+        y = y_sum + b
+        tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
@@ -490,10 +453,11 @@ def launch_linear(x, w, b, y) -> None:
                 PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),
             ),
         )
-        linear_parts[grid](
-            x_tiles, w_tiles, y_sum_parts, batch, N, K,
+        linear_persistent[grid](
+            x_tiles, w_tiles, b, None, y, batch, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, 2) * lib.cdiv(N, 256),)
         linear_combine[grid](
@@ -526,9 +490,10 @@ def launch_linear(x, w, b, y) -> None:
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        linear_pointer_parts[grid](
-            x, w, y_sum_parts, batch, N, K, *x.stride(), *w.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        linear_tiles[grid](
+            x, w, b, y, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(batch, 2) * lib.cdiv(N, 256),)
         linear_combine[grid](
@@ -749,32 +714,44 @@ def linear_backward_dx_persistent(
     TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, N
+        if dx_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, N, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if dx_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+            tl.store(
+                dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside
+            )
+        else:
+            dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < K)
+                dx_sum = dx_sum_halves[half]
+                if dx_tiles is None:
+                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+                else:
+                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
@@ -825,78 +802,24 @@ def linear_backward_dx_subtiles(
 
 
 @triton.jit
-def linear_backward_dx_parts(
-    dy_tiles, w_tiles, dx_sum_parts_ptr, M, K, N, CHUNK,
-    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
-        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < K)
-        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
-
-
-@triton.jit
 def linear_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dx[..., k] = sum[n](dy[..., n] * w[n, k])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        )
-        w = tl.load(w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
-        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < K)
-    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-
-
-@triton.jit
-def linear_backward_dx_pointer_parts(
-    dy_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, w_n, w_n2, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx[..., k] = sum[n](dy[..., n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -904,7 +827,10 @@ def linear_backward_dx_pointer_parts(
         w = tl.load(w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    if dx_sum_parts_ptr is not None:
+        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    else:
+        tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1056,32 +982,44 @@ def linear_backward_dw_persistent(
     TRANS_DY: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, K2
+        if dw_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K2)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K2, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
             dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if dw_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            dw_sum = dw_sum_halves[half]
-            if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-            else:
-                dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+            tl.store(
+                dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside
+            )
+        else:
+            dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < N) & (n < K)
+                dw_sum = dw_sum_halves[half]
+                if dw_tiles is None:
+                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
+                else:
+                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
 
 @triton.jit
@@ -1132,78 +1070,24 @@ def linear_backward_dw_subtiles(
 
 
 @triton.jit
-def linear_backward_dw_parts(
-    dy_tiles, x_tiles, dw_sum_parts_ptr, N, K, K2, CHUNK,
-    TRANS_DY: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
-        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
-            dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < N) & (n < K)
-        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
-
-
-@triton.jit
 def linear_backward_dw_tiles(
     dy_ptr, x_ptr, dw_ptr, N, K, K2, dy_k, dy_m, x_k, x_n, dw_m, dw_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dw[n, k] = sum[...](dy[..., n] * x[..., k])
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K2, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + k[None, :] * dy_k + m * dy_m, mask=(m < N) & (k[None, :] < K2), other=0.0
-        )
-        x = tl.load(x_ptr + k[:, None] * x_k + n * x_n, mask=(n < K) & (k[:, None] < K2), other=0.0)
-        dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < N) & (n < K)
-    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-
-
-@triton.jit
-def linear_backward_dw_pointer_parts(
-    dy_ptr, x_ptr, dw_sum_parts_ptr, N, K, K2, dy_k, dy_m, x_k, x_n, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K2
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K2)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dw[n, k] = sum[...](dy[..., n] * x[..., k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + k[None, :] * dy_k + m * dy_m, mask=(m < N) & (k[None, :] < K2), other=0.0
@@ -1211,7 +1095,10 @@ def linear_backward_dw_pointer_parts(
         x = tl.load(x_ptr + k[:, None] * x_k + n * x_n, mask=(n < K) & (k[:, None] < K2), other=0.0)
         dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
-    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
+    if dw_sum_parts_ptr is not None:
+        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
+    else:
+        tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1460,10 +1347,11 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
                 PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),
             ),
         )
-        linear_backward_dx_parts[grid](
-            dy_tiles, w_tiles, dx_sum_parts, batch, K, N,
+        linear_backward_dx_persistent[grid](
+            dy_tiles, w_tiles, None, dx, batch, K, N, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, 2) * lib.cdiv(K, 256),)
         linear_backward_dx_combine[grid](
@@ -1496,9 +1384,10 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         PARTS = config["PARTS"]
         dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_backward_dx_pointer_parts[grid](
-            dy, w, dx_sum_parts, batch, K, N, *dy.stride(), *w.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        linear_backward_dx_tiles[grid](
+            dy, w, dx, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(batch, 2) * lib.cdiv(K, 256),)
         linear_backward_dx_combine[grid](
@@ -1656,10 +1545,11 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
-        linear_backward_dw_parts[grid](
-            dy_tiles, x_tiles, dw_sum_parts, N, K, batch,
+        linear_backward_dw_persistent[grid](
+            dy_tiles, x_tiles, None, dw, N, K, batch, *dw.stride(),
             TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         linear_backward_dw_combine[grid](
@@ -1690,9 +1580,10 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         PARTS = config["PARTS"]
         dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_backward_dw_pointer_parts[grid](
-            dy, x, dw_sum_parts, N, K, batch, *dy.stride(), *x.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        linear_backward_dw_tiles[grid](
+            dy, x, dw, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         linear_backward_dw_combine[grid](

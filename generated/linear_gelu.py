@@ -155,35 +155,45 @@ def linear_gelu_persistent(
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, K
+        if acc_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if acc_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            acc = acc_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-            y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        else:
+            acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                acc = acc_halves[half]
+                b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
+                y = lib.times_ndtr(acc + b, HALF)
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -237,86 +247,37 @@ def linear_gelu_subtiles(
 
 
 @triton.jit
-def linear_gelu_parts(
-    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # acc[m, n] = sum[k](x[m, k] * w[n, k])
-        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
-
-
-@triton.jit
 def linear_gelu_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # acc[m, n] = sum[k](x[m, k] * w[n, k])
-    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
-        acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < N)
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-    y = lib.times_ndtr(acc + b, HALF)
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
-def linear_gelu_pointer_parts(
-    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if acc_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
         acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    if acc_parts_ptr is not None:
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    else:
+        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
+        y = lib.times_ndtr(acc + b, HALF)
+        tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
@@ -487,10 +448,11 @@ def launch_linear_gelu(x, w, b, y) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        linear_gelu_parts[grid](
-            x_tiles, w_tiles, acc_parts, M, N, K,
+        linear_gelu_persistent[grid](
+            x_tiles, w_tiles, b, None, y, M, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         linear_gelu_combine[grid](
@@ -524,9 +486,10 @@ def launch_linear_gelu(x, w, b, y) -> None:
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        linear_gelu_pointer_parts[grid](
-            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        linear_gelu_tiles[grid](
+            x, w, b, y, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         linear_gelu_combine[grid](
@@ -769,39 +732,49 @@ def linear_gelu_forward_persistent(
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, K
+        if acc_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if acc_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            acc = acc_halves[half]
-            if acc_kept_tiles is None:
-                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-            else:
-                acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
-            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-            y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        else:
+            acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                acc = acc_halves[half]
+                if acc_kept_tiles is None:
+                    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
+                else:
+                    acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+                b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
+                y = lib.times_ndtr(acc + b, HALF)
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -860,88 +833,39 @@ def linear_gelu_forward_subtiles(
 
 
 @triton.jit
-def linear_gelu_forward_parts(
-    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
-    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # acc[m, n] = sum[k](x[m, k] * w[n, k])
-        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
-
-
-@triton.jit
 def linear_gelu_forward_tiles(
     x_ptr, w_ptr, acc_kept_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, acc_kept_m,
     acc_kept_n, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # acc[m, n] = sum[k](x[m, k] * w[n, k])
-    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
-        acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < N)
-    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-    y = lib.times_ndtr(acc + b, HALF)
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
-def linear_gelu_forward_pointer_parts(
-    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if acc_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
         acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    if acc_parts_ptr is not None:
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+    else:
+        tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
+        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
+        y = lib.times_ndtr(acc + b, HALF)
+        tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
@@ -1119,10 +1043,12 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        linear_gelu_forward_parts[grid](
-            x_tiles, w_tiles, acc_parts, M, N, K,
+        linear_gelu_forward_persistent[grid](
+            x_tiles, w_tiles, None, acc_kept, b, None, y, M, N, K, *acc_kept.stride(), b.stride(0),
+            *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         linear_gelu_forward_combine[grid](
@@ -1160,9 +1086,11 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        linear_gelu_forward_pointer_parts[grid](
-            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        linear_gelu_forward_tiles[grid](
+            x, w, acc_kept, b, y, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(),
+            b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         linear_gelu_forward_combine[grid](
@@ -1263,58 +1191,20 @@ def linear_gelu_backward_dx_tiles(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        acc_kept = tl.load(
-            acc_kept_ptr + m * acc_kept_m + k[None, :] * acc_kept_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        ).to(COMPUTE)
-        b = tl.load(b_ptr + k[None, :] * b_n, mask=k[None, :] < N, other=0.0).to(COMPUTE)
-        left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
-            0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
-        )
-        left = tl.where((m < M) & (k[None, :] < N), left, 0)
-        w = tl.load(
-            w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (n < K)
-    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-
-
-@triton.jit
-def linear_gelu_backward_dx_parts(
-    dy_ptr, acc_kept_ptr, b_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, acc_kept_m,
-    acc_kept_n, b_n, w_n, w_n2, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -1335,7 +1225,10 @@ def linear_gelu_backward_dx_parts(
         dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    if dx_sum_parts_ptr is not None:
+        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    else:
+        tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1366,51 +1259,13 @@ def linear_gelu_backward_dw_tiles(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    b = tl.load(b_ptr + m * b_m, mask=m < N).to(COMPUTE)
-    # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, M, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        acc_kept = tl.load(
-            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
-            0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
-        )
-        left = tl.where((m < N) & (k[None, :] < M), left, 0)
-        x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
-        ).to(COMPUTE)
-        dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dw_sum = lib.awaited(dw_sum)
-    inside = (m < N) & (n < K)
-    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-
-
-@triton.jit
-def linear_gelu_backward_dw_parts(
-    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_sum_parts_ptr, N, K, M, b_m, dy_m, dy_m2,
-    acc_kept_m, acc_kept_m2, x_m, x_n, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, M
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1418,7 +1273,7 @@ def linear_gelu_backward_dw_parts(
     b = tl.load(b_ptr + m * b_m, mask=m < N).to(COMPUTE)
     # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
@@ -1438,7 +1293,10 @@ def linear_gelu_backward_dw_parts(
         dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dw_sum = lib.awaited(dw_sum)
     inside = (m < N) & (n < K)
-    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
+    if dw_sum_parts_ptr is not None:
+        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
+    else:
+        tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1670,11 +1528,11 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
         PARTS = config["PARTS"]
         dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=acc_kept.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_gelu_backward_dx_parts[grid](
-            dy, acc_kept, b, w, dx_sum_parts, M, K, N, *dy.stride(), *acc_kept.stride(),
-            b.stride(0), *w.stride(),
+        linear_gelu_backward_dx_tiles[grid](
+            dy, acc_kept, b, w, dx, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
+            *w.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         linear_gelu_backward_dx_combine[grid](
@@ -1767,11 +1625,11 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
         PARTS = config["PARTS"]
         dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=acc_kept.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_gelu_backward_dw_parts[grid](
-            b, dy, acc_kept, x, dw_sum_parts, N, K, M, b.stride(0), *dy.stride(),
-            *acc_kept.stride(), *x.stride(),
+        linear_gelu_backward_dw_tiles[grid](
+            b, dy, acc_kept, x, dw, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
+            *x.stride(), *dw.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         linear_gelu_backward_dw_combine[grid](

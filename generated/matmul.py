@@ -143,32 +143,44 @@ def matmul_persistent(
     TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, K
+        if y_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             a = a_tiles.load([start, first_m]).T if TRANS_A else a_tiles.load([first_m, start])
             b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if y_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            y_sum = y_sum_halves[half]
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
+            tl.store(
+                y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside
+            )
+        else:
+            y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                y_sum = y_sum_halves[half]
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -219,82 +231,33 @@ def matmul_subtiles(
 
 
 @triton.jit
-def matmul_parts(
-    a_tiles, b_tiles, y_sum_parts_ptr, M, N, K, CHUNK,
-    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[m, n] = sum[k](a[m, k] * b[k, n])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
-            a = a_tiles.load([start, first_m]).T if TRANS_A else a_tiles.load([first_m, start])
-            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
-            y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
-
-
-@triton.jit
 def matmul_tiles(
     a_ptr, b_ptr, y_ptr, M, N, K, a_m, a_k, b_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # y[m, n] = sum[k](a[m, k] * b[k, n])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        a = tl.load(a_ptr + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        b = tl.load(b_ptr + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0)
-        y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < N)
-    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-
-
-@triton.jit
-def matmul_pointer_parts(
-    a_ptr, b_ptr, y_sum_parts_ptr, M, N, K, a_m, a_k, b_k, b_n, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # y[m, n] = sum[k](a[m, k] * b[k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(a_ptr + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         b = tl.load(b_ptr + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0)
         y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+    if y_sum_parts_ptr is not None:
+        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+    else:
+        tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 @triton.jit
@@ -458,10 +421,11 @@ def launch_matmul(a, b, y) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        matmul_parts[grid](
-            a_tiles, b_tiles, y_sum_parts, M, N, K,
+        matmul_persistent[grid](
+            a_tiles, b_tiles, None, y, M, N, K, *y.stride(),
             TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         matmul_combine[grid](
@@ -492,9 +456,10 @@ def launch_matmul(a, b, y) -> None:
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, M, N), dtype=compute, device=a.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        matmul_pointer_parts[grid](
-            a, b, y_sum_parts, M, N, K, *a.stride(), *b.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        matmul_tiles[grid](
+            a, b, y, M, N, K, *a.stride(), *b.stride(), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         matmul_combine[grid](
@@ -702,32 +667,44 @@ def matmul_backward_da_persistent(
     TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, N
+        if da_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, N, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if da_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            da_sum = da_sum_halves[half]
-            if da_tiles is None:
-                tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
-            else:
-                da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
+            tl.store(
+                da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside
+            )
+        else:
+            da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < K)
+                da_sum = da_sum_halves[half]
+                if da_tiles is None:
+                    tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
+                else:
+                    da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
 
 @triton.jit
@@ -778,78 +755,24 @@ def matmul_backward_da_subtiles(
 
 
 @triton.jit
-def matmul_backward_da_parts(
-    dy_tiles, b_tiles, da_sum_parts_ptr, M, K, N, CHUNK,
-    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # da[m, k] = sum[n](dy[m, n] * b[k, n])
-        da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
-            da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < K)
-        tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
-
-
-@triton.jit
 def matmul_backward_da_tiles(
     dy_ptr, b_ptr, da_ptr, M, K, N, dy_m, dy_n, b_n, b_n2, da_m, da_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # da[m, k] = sum[n](dy[m, n] * b[k, n])
-    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        )
-        b = tl.load(b_ptr + n * b_n + k[:, None] * b_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
-        da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < K)
-    tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
-
-
-@triton.jit
-def matmul_backward_da_pointer_parts(
-    dy_ptr, b_ptr, da_sum_parts_ptr, M, K, N, dy_m, dy_n, b_n, b_n2, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    if da_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # da[m, k] = sum[n](dy[m, n] * b[k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -857,7 +780,10 @@ def matmul_backward_da_pointer_parts(
         b = tl.load(b_ptr + n * b_n + k[:, None] * b_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
-    tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
+    if da_sum_parts_ptr is not None:
+        tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
+    else:
+        tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1000,29 +926,41 @@ def matmul_backward_db_persistent(
     TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, M
+        if db_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, M, BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             a = a_tiles.load([first_n, start]).T if TRANS_A else a_tiles.load([start, first_n])
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        if db_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            db_sum = db_sum_halves[half]
-            tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
+            tl.store(
+                db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside
+            )
+        else:
+            db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < N) & (n < K)
+                db_sum = db_sum_halves[half]
+                tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1070,78 +1008,24 @@ def matmul_backward_db_subtiles(
 
 
 @triton.jit
-def matmul_backward_db_parts(
-    dy_tiles, a_tiles, db_sum_parts_ptr, N, K, M, CHUNK,
-    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # db[k, n] = sum[m](dy[m, n] * a[m, k])
-        db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            a = a_tiles.load([first_n, start]).T if TRANS_A else a_tiles.load([start, first_n])
-            db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < N) & (n < K)
-        tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
-
-
-@triton.jit
 def matmul_backward_db_tiles(
     dy_ptr, a_ptr, db_ptr, N, K, M, dy_m, dy_m2, a_m, a_n, db_n, db_m,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # db[k, n] = sum[m](dy[m, n] * a[m, k])
-    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, M, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        )
-        a = tl.load(a_ptr + k[:, None] * a_m + n * a_n, mask=(n < K) & (k[:, None] < M), other=0.0)
-        db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < N) & (n < K)
-    tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
-
-
-@triton.jit
-def matmul_backward_db_pointer_parts(
-    dy_ptr, a_ptr, db_sum_parts_ptr, N, K, M, dy_m, dy_m2, a_m, a_n, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, M
+    if db_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # db[k, n] = sum[m](dy[m, n] * a[m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
@@ -1149,7 +1033,10 @@ def matmul_backward_db_pointer_parts(
         a = tl.load(a_ptr + k[:, None] * a_m + n * a_n, mask=(n < K) & (k[:, None] < M), other=0.0)
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
-    tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
+    if db_sum_parts_ptr is not None:
+        tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
+    else:
+        tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1313,10 +1200,11 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
-        matmul_backward_da_parts[grid](
-            dy_tiles, b_tiles, da_sum_parts, M, K, N,
+        matmul_backward_da_persistent[grid](
+            dy_tiles, b_tiles, None, da, M, K, N, *da.stride(),
             TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         matmul_backward_da_combine[grid](
@@ -1347,9 +1235,10 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         PARTS = config["PARTS"]
         da_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=b.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        matmul_backward_da_pointer_parts[grid](
-            dy, b, da_sum_parts, M, K, N, *dy.stride(), *b.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        matmul_backward_da_tiles[grid](
+            dy, b, da, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         matmul_backward_da_combine[grid](
@@ -1501,10 +1390,11 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
-        matmul_backward_db_parts[grid](
-            dy_tiles, a_tiles, db_sum_parts, N, K, M,
+        matmul_backward_db_persistent[grid](
+            dy_tiles, a_tiles, db, N, K, M, *db.stride(),
             TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         matmul_backward_db_combine[grid](
@@ -1533,9 +1423,10 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         PARTS = config["PARTS"]
         db_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=a.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        matmul_backward_db_pointer_parts[grid](
-            dy, a, db_sum_parts, N, K, M, *dy.stride(), *a.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        matmul_backward_db_tiles[grid](
+            dy, a, db, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         matmul_backward_db_combine[grid](

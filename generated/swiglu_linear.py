@@ -24,65 +24,24 @@ def swiglu_linear_persistent(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # gate[m, n] = sum[k](x[m, k] * wg[n, k])
-        gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        # up[m, n] = sum[k](x[m, k] * wu[n, k])
-        up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
-            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
-            gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
-            up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        gate_halves = tl.split(gate.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        up_halves = tl.split(up.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            gate = gate_halves[half]
-            up = up_halves[half]
-            # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
-            y = gate * lib.sigmoid(gate, HALF) * up
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def swiglu_linear_parts(
-    x_tiles, wg_tiles, wu_tiles, gate_parts_ptr, up_parts_ptr, M, N, K, CHUNK,
-    TRANS_X: tl.constexpr, TRANS_WG: tl.constexpr, TRANS_WU: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
+        part, begin, end = work // tiles, 0, K
+        if gate_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # gate[m, n] = sum[k](x[m, k] * wg[n, k])
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
             wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
@@ -90,10 +49,26 @@ def swiglu_linear_parts(
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-        tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+        if gate_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
+            tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+        else:
+            gate_halves = tl.split(gate.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            up_halves = tl.split(up.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                gate = gate_halves[half]
+                up = up_halves[half]
+                # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
+                y = gate * lib.sigmoid(gate, HALF) * up
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -102,46 +77,13 @@ def swiglu_linear_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
-    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    # up[m, n] = sum[k](x[m, k] * wu[n, k])
-    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        wg = tl.load(
-            wg_ptr + n * wg_n + k[:, None] * wg_k, mask=(n < N) & (k[:, None] < K), other=0.0
-        )
-        wu = tl.load(
-            wu_ptr + n * wu_n + k[:, None] * wu_k, mask=(n < N) & (k[:, None] < K), other=0.0
-        )
-        gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
-        up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < N)
-    # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
-    y = gate * lib.sigmoid(gate, HALF) * up
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
-def swiglu_linear_pointer_parts(
-    x_ptr, wg_ptr, wu_ptr, gate_parts_ptr, up_parts_ptr, M, N, K, x_m, x_k, wg_n, wg_k,
-    wu_n, wu_k, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if gate_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -150,7 +92,7 @@ def swiglu_linear_pointer_parts(
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         wg = tl.load(
@@ -162,8 +104,13 @@ def swiglu_linear_pointer_parts(
         gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
         up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-    tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+    if gate_parts_ptr is not None:
+        tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
+        tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+    else:
+        # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
+        y = gate * lib.sigmoid(gate, HALF) * up
+        tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
@@ -295,10 +242,12 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        swiglu_linear_parts[grid](
-            x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
+        swiglu_linear_persistent[grid](
+            x_tiles, wg_tiles, wu_tiles, None, y, M, N, K, *y.stride(),
             TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         swiglu_linear_combine[grid](
@@ -323,9 +272,10 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        swiglu_linear_pointer_parts[grid](
-            x, wg, wu, gate_parts, up_parts, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        swiglu_linear_tiles[grid](
+            x, wg, wu, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         swiglu_linear_combine[grid](
@@ -430,73 +380,24 @@ def swiglu_linear_forward_persistent(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # gate[m, n] = sum[k](x[m, k] * wg[n, k])
-        gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        # up[m, n] = sum[k](x[m, k] * wu[n, k])
-        up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
-            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
-            gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
-            up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        gate_halves = tl.split(gate.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        up_halves = tl.split(up.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            gate = gate_halves[half]
-            up = up_halves[half]
-            if gate_kept_tiles is None:
-                tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
-            else:
-                gate_kept_tiles.store([first_m, column], gate.to(gate_kept_tiles.dtype))
-            if up_kept_tiles is None:
-                tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
-            else:
-                up_kept_tiles.store([first_m, column], up.to(up_kept_tiles.dtype))
-            # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
-            y = gate * lib.sigmoid(gate, HALF) * up
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def swiglu_linear_forward_parts(
-    x_tiles, wg_tiles, wu_tiles, gate_parts_ptr, up_parts_ptr, M, N, K, CHUNK,
-    TRANS_X: tl.constexpr, TRANS_WG: tl.constexpr, TRANS_WU: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = work % tiles
-        part = work // tiles
-        begin = part * CHUNK
+        part, begin, end = work // tiles, 0, K
+        if gate_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # gate[m, n] = sum[k](x[m, k] * wg[n, k])
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        for start in range(begin, end, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
             wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
@@ -504,10 +405,34 @@ def swiglu_linear_forward_parts(
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (n < N)
-        tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-        tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+        if gate_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
+            tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+        else:
+            gate_halves = tl.split(gate.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            up_halves = tl.split(up.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < N)
+                gate = gate_halves[half]
+                up = up_halves[half]
+                if gate_kept_tiles is None:
+                    tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
+                else:
+                    gate_kept_tiles.store([first_m, column], gate.to(gate_kept_tiles.dtype))
+                if up_kept_tiles is None:
+                    tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
+                else:
+                    up_kept_tiles.store([first_m, column], up.to(up_kept_tiles.dtype))
+                # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
+                y = gate * lib.sigmoid(gate, HALF) * up
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -517,48 +442,13 @@ def swiglu_linear_forward_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
-    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    # up[m, n] = sum[k](x[m, k] * wu[n, k])
-    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
-        wg = tl.load(
-            wg_ptr + n * wg_n + k[:, None] * wg_k, mask=(n < N) & (k[:, None] < K), other=0.0
-        )
-        wu = tl.load(
-            wu_ptr + n * wu_n + k[:, None] * wu_k, mask=(n < N) & (k[:, None] < K), other=0.0
-        )
-        gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
-        up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n < N)
-    tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
-    tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
-    # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
-    y = gate * lib.sigmoid(gate, HALF) * up
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
-def swiglu_linear_forward_pointer_parts(
-    x_ptr, wg_ptr, wu_ptr, gate_parts_ptr, up_parts_ptr, M, N, K, x_m, x_k, wg_n, wg_k,
-    wu_n, wu_k, CHUNK,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    if gate_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -567,7 +457,7 @@ def swiglu_linear_forward_pointer_parts(
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         wg = tl.load(
@@ -579,8 +469,15 @@ def swiglu_linear_forward_pointer_parts(
         gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
         up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-    tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+    if gate_parts_ptr is not None:
+        tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
+        tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+    else:
+        tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
+        tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
+        # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
+        y = gate * lib.sigmoid(gate, HALF) * up
+        tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
@@ -715,10 +612,13 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
-        swiglu_linear_forward_parts[grid](
-            x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
+        swiglu_linear_forward_persistent[grid](
+            x_tiles, wg_tiles, wu_tiles, None, gate_kept, None, up_kept, None, y, M, N, K,
+            *gate_kept.stride(), *up_kept.stride(), *y.stride(),
             TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         swiglu_linear_forward_combine[grid](
@@ -747,9 +647,11 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        swiglu_linear_forward_pointer_parts[grid](
-            x, wg, wu, gate_parts, up_parts, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        swiglu_linear_forward_tiles[grid](
+            x, wg, wu, gate_kept, up_kept, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
+            *gate_kept.stride(), *up_kept.stride(), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         swiglu_linear_forward_combine[grid](
@@ -859,55 +761,20 @@ def swiglu_linear_backward_dx_sum_tiles(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * gate_kept * lib.sigmoid(gate_kept, HALF)
-        left = tl.where((m < M) & (k[None, :] < N), left, 0)
-        wu = tl.load(
-            wu_ptr + k[:, None] * wu_n + n * wu_n2, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (n < K)
-    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
-
-
-@triton.jit
-def swiglu_linear_backward_dx_sum_parts(
-    dy_ptr, gate_kept_ptr, wu_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, gate_kept_m,
-    gate_kept_n, wu_n, wu_n2, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -925,7 +792,10 @@ def swiglu_linear_backward_dx_sum_parts(
         dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    if dx_sum_parts_ptr is not None:
+        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+    else:
+        tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -957,65 +827,20 @@ def swiglu_linear_backward_dx_tiles(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
-    dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        up_kept = tl.load(
-            up_kept_ptr + m * up_kept_m + k[None, :] * up_kept_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        ).to(COMPUTE)
-        gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
-            lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
-        )
-        left = tl.where((m < M) & (k[None, :] < N), left, 0)
-        wg = tl.load(
-            wg_ptr + k[:, None] * wg_n + n * wg_n2, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
-        dx_sum2 = lib.awaited(dx_sum2)
-    inside = (m < M) & (n < K)
-    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
-    # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
-    dx = dx_sum + dx_sum2
-    tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
-
-
-@triton.jit
-def swiglu_linear_backward_dx_parts(
-    dy_ptr, up_kept_ptr, gate_kept_ptr, wg_ptr, dx_sum2_parts_ptr, M, K, N, dy_m, dy_n,
-    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_n2, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    if dx_sum2_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -1040,7 +865,15 @@ def swiglu_linear_backward_dx_parts(
         dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum2 = lib.awaited(dx_sum2)
     inside = (m < M) & (n < K)
-    tl.store(dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum2, mask=inside)
+    if dx_sum2_parts_ptr is not None:
+        tl.store(
+            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum2, mask=inside
+        )
+    else:
+        dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
+        # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
+        dx = dx_sum + dx_sum2
+        tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
 
 
 @triton.jit
@@ -1074,70 +907,13 @@ def swiglu_linear_backward_dwg_tiles(
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
-    dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
-    dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, M, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        up_kept = tl.load(
-            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        ).to(COMPUTE)
-        gate_kept = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
-            lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
-        )
-        left = tl.where((m < N) & (k[None, :] < M), left, 0)
-        x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
-        ).to(COMPUTE)
-        dy2 = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        gate_kept2 = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        ).to(COMPUTE)
-        left2 = dy2 * gate_kept2 * lib.sigmoid(gate_kept2, HALF)
-        left2 = tl.where((m < N) & (k[None, :] < M), left2, 0)
-        dwg_sum = tl.dot(left, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dwg_sum = lib.awaited(dwg_sum)
-        dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dwu_sum = lib.awaited(dwu_sum)
-    inside = (m < N) & (n < K)
-    tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
-    tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
-
-
-@triton.jit
-def swiglu_linear_backward_dwg_parts(
-    dy_ptr, up_kept_ptr, gate_kept_ptr, x_ptr, dwg_sum_parts_ptr, dwu_sum_parts_ptr, N, K,
-    M, dy_m, dy_m2, up_kept_m, up_kept_m2, gate_kept_m, gate_kept_m2, x_m, x_n, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part = tl.program_id(0) // (tiles_m * tiles_n)
-    begin = part * CHUNK
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, M
+    if dwg_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1146,7 +922,7 @@ def swiglu_linear_backward_dwg_parts(
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
@@ -1183,8 +959,16 @@ def swiglu_linear_backward_dwg_parts(
         dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dwu_sum = lib.awaited(dwu_sum)
     inside = (m < N) & (n < K)
-    tl.store(dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwg_sum, mask=inside)
-    tl.store(dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwu_sum, mask=inside)
+    if dwg_sum_parts_ptr is not None:
+        tl.store(
+            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwg_sum, mask=inside
+        )
+        tl.store(
+            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwu_sum, mask=inside
+        )
+    else:
+        tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
+        tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
 
 
 @triton.jit
@@ -1295,11 +1079,11 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         PARTS = config["PARTS"]
         dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dx_sum_parts[grid](
-            dy, gate_kept, wu, dx_sum_parts, M, K, N, *dy.stride(), *gate_kept.stride(),
-            *wu.stride(),
+        swiglu_linear_backward_dx_sum_tiles[grid](
+            dy, gate_kept, wu, dx_sum, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
+            *dx_sum.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         swiglu_linear_backward_dx_sum_combine[grid](
@@ -1396,11 +1180,11 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         PARTS = config["PARTS"]
         dx_sum2_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dx_parts[grid](
-            dy, up_kept, gate_kept, wg, dx_sum2_parts, M, K, N, *dy.stride(), *up_kept.stride(),
-            *gate_kept.stride(), *wg.stride(),
+        swiglu_linear_backward_dx_tiles[grid](
+            dy, up_kept, gate_kept, wg, dx_sum, dx, M, K, N, *dy.stride(), *up_kept.stride(),
+            *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            dx_sum2_parts_ptr=dx_sum2_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         swiglu_linear_backward_dx_combine[grid](
@@ -1498,11 +1282,11 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         dwg_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
         dwu_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dwg_parts[grid](
-            dy, up_kept, gate_kept, x, dwg_sum_parts, dwu_sum_parts, N, K, M, *dy.stride(),
-            *up_kept.stride(), *gate_kept.stride(), *x.stride(),
+        swiglu_linear_backward_dwg_tiles[grid](
+            dy, up_kept, gate_kept, x, dwg, dwu, N, K, M, *dy.stride(), *up_kept.stride(),
+            *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         swiglu_linear_backward_dwg_combine[grid](

@@ -73,6 +73,11 @@ class _Noting:
     kernel: Any
     calls: Calls
 
+    @property
+    def fn(self) -> _Noting:
+        """Of one with a table of configs, without that."""
+        return _Noting(self.kernel.fn, self.calls)
+
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         def note(*args: Any, **config: Any) -> None:
             self.calls.launches.append(Launch(self.kernel, tuple(grid), args, config))

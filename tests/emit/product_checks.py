@@ -91,29 +91,35 @@ def test_ragged(operands):
     torch.testing.assert_close(y, factor * (a @ b), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("parts", [0, 1, 3])
 @pytest.mark.parametrize("template", ["contraction", "persistent"])
-def test_split_sums(template, operands):
+def test_split_sums(template, parts, operands):
     a, b, y = operands
-    parts = torch.full((3, M, N), torch.nan)
-    config = {**BLOCKS, "PARTS": 3}
-    slots = dict(split=True, begin="begin", end="tl.minimum(begin + CHUNK, K)", stores=())
-    sums = (replace(SUM, parts="parts_ptr"),)
+    left = torch.full((parts, M, N), torch.nan)
+    optional = ("PARTS: tl.constexpr = 1", "CHUNK=0", "parts_ptr=None")
+    slots = dict(
+        splits=True,
+        begin="begin",
+        end="end",
+        optional=optional,
+        sums=(replace(SUM, parts="parts_ptr"),),
+    )
+    more = dict(PARTS=parts, CHUNK=16 if parts > 1 else K, parts_ptr=left) if parts else {}
     if template == "contraction":
-        parameters = "a_ptr b_ptr parts_ptr M N K CHUNK".split()
-        run = kernel(
-            template, *parameters, *constants(**config), factors=POINTERS, sums=sums, **slots
-        )
-        run[(3 * TILES,)](a, b, parts, M, N, K, 16, **config)
+        parameters = *"a_ptr b_ptr y_ptr M N K".split(), *constants(**BLOCKS)
+        run = kernel(template, *parameters, factors=POINTERS, **slots)
+        run[(max(1, parts) * TILES,)](a, b, y, M, N, K, **BLOCKS, **more)
     else:
-        parameters = "a_tiles b_tiles parts_ptr M N K CHUNK".split()
-        run = kernel(
-            template, *parameters, *constants(**config), factors=DESCRIPTORS, sums=sums, **slots
-        )
+        parameters = *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS)
+        run = kernel(template, *parameters, factors=DESCRIPTORS, **slots)
         described = lib.descriptor(a, 16, 16), lib.descriptor(b, 16, 32)
-        run[(4,)](*described, parts, M, N, K, 16, **config)
-    own = dict(BLOCK_M=16, BLOCK_N=32, PARTS=3)
-    combine = kernel("combine", *"parts_ptr y_ptr M N".split(), *constants(**own), sums=sums)
-    combine[(TILES,)](parts, y, M, N, **own)
+        run[(4,)](*described, y, M, N, K, **BLOCKS, **more)
+    if parts:
+        assert y.isnan().all()
+        own = dict(BLOCK_M=16, BLOCK_N=32, PARTS=parts)
+        parameters = *"parts_ptr y_ptr M N".split(), *constants(**own)
+        combine = kernel("combine", *parameters, sums=slots["sums"])
+        combine[(TILES,)](left, y, M, N, **own)
     check(operands)
 
 

@@ -43,7 +43,6 @@ def step_of(name: str):
         ("softmax", "two_pass", set()),  # programs wait for each other
         ("softmax", "part", {*OPTIONS}),  # scratch, and a second launch
         ("matmul", "tiles", {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", *OPTIONS}),
-        ("matmul", "pointer_parts", {"GROUP_M", *OPTIONS}),  # CHUNK is a multiple of BLOCK_K
         ("matmul", "combine", set()),  # a config of its own
         ("conv2d", "patches", {*OPTIONS}),  # the host shapes patches
         ("int4_linear", "tiles", {"BLOCK_M", "BLOCK_N", "GROUP_M", *OPTIONS}),  # within a group

@@ -8,7 +8,7 @@ behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,7 +53,7 @@ BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
 
 def contraction_view(writer: KernelWriter) -> KernelView:
     kernel = writer.kernel
-    heads, split = kernel.nests[: kernel.products], kernel.role != "whole"
+    heads = kernel.nests[: kernel.products]
     if kernel.slides:
         writer = SlidingWriter(writer.context, kernel)
     size = open_axes(writer)
@@ -64,7 +64,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
         writer.args.constants["INDEX"] = "INDEX"
     invariant(writer, heads)
     bounds = bounds_of(writer, heads[0].fold.guards, size)  # several products have none
-    terms = terms_of(writer, size, split, bounds)
+    terms = terms_of(size, kernel.splits, bounds)
     opening, writer.lines = writer.lines, []
     before = dict(writer.cache)
     factors, sums = products(writer, heads, size, bounds)
@@ -79,7 +79,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
     if isinstance(writer, SlidingWriter):
         writer.columns = {d.index for d in kernel.axes[2].digits}
         writer.looping = frozenset({"n"})
-    sums, stores = (with_parts(writer, sums), []) if split else (sums, stores_of(writer))
+    stores = stores_of(writer)
     if isinstance(writer, SlidingWriter):
         behind += writer.points
     writer.prologue += opening
@@ -87,10 +87,10 @@ def contraction_view(writer: KernelWriter) -> KernelView:
         writer,
         size,
         **terms,
+        **in_parts(sums, kernel.splits),
         index="INDEX" if kernel.slides else "tl.int64",
         inside=inside,
         factors=factors,
-        sums=sums,
         scale=scale,
         behind=behind,
         stores=stores,
@@ -139,15 +139,20 @@ def open_axes(
     return size
 
 
-def terms_of(
-    writer: KernelWriter, size: dict[str, str], split: bool, bounds: Bounds = FREE
-) -> dict[str, Any]:
-    """Where the K loop begins and ends, and what the config gives it."""
-    if not split:
-        return {"begin": bounds.begin, "end": bounds.to or size["k"]}
-    writer.args.sizes["CHUNK"] = 'config["CHUNK"]'
-    ends = {"begin": "begin", "end": f"tl.minimum(begin + CHUNK, {size['k']})"}
-    return {**ends, "split": True, "blocks": (*BLOCKS, "PARTS")}
+def terms_of(size: dict[str, str], splits: bool, bounds: Bounds = FREE) -> dict[str, Any]:
+    """Where the K loop begins and ends."""
+    if splits:
+        return {"begin": "begin", "end": "end"}
+    return {"begin": bounds.begin, "end": bounds.to or size["k"]}
+
+
+def in_parts(sums: Sequence[Sum], splits: bool) -> dict[str, Any]:
+    """The sums, and where parts of them may be left what a launch says of these."""
+    if not splits:
+        return {"sums": sums}
+    left = [replace(s, parts=f"{s.name}_parts_ptr") for s in sums]
+    optional = ("PARTS: tl.constexpr = 1", "CHUNK=0", *(f"{s.parts}=None" for s in left))
+    return {"sums": left, "splits": True, "optional": optional}
 
 
 def invariant(writer: KernelWriter, heads: Iterable[ir.Nest]) -> None:

@@ -354,8 +354,9 @@ def branch(
     before = ""
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
-        lines += kernel.setup
-        measured = {name: f'META["{name}"]' for name in (kernel.table or ({},))[0]}
+        lines += kernel.setup if launch.part else (*kernel.setup, *kernel.stored_setup)
+        free = () if launch.part else (kernel.table or ({},))[0]
+        measured = {name: f'META["{name}"]' for name in free}
         said = renames | measured | dict(launch.config)
         grid = ", ".join(rule_text(r, said) for r in launch.grid)
         grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
@@ -369,25 +370,38 @@ def branch(
             rest = [*own, *(f"{name}={_entry(name)}" for name in taken)]
         else:
             rest = [f"**lib.config_without(config, {left})" if left else "**config"]
-        lines += launch_lines(context, step, kernel, grid, rest, before)
+        if launch.part:
+            described = {line.partition(" = ")[0] for line in kernel.stored_setup}
+            passed = tuple("None" if a in described else a for a in kernel.arguments)
+            kernel = replace(kernel, arguments=passed)
+            rest = [*(f"{name}_ptr={name}" for name, _, _ in variant.scratch), *rest]
+        lines += launch_lines(context, step, kernel, grid, rest, before, launch.part)
         before = grid
     return tuple(lines)
 
 
 def launch_lines(
-    context: Context, step: Step, kernel: KernelView, grid: str, config: list[str], before: str
+    context: Context,
+    step: Step,
+    kernel: KernelView,
+    grid: str,
+    config: list[str],
+    before: str,
+    part: bool,
 ) -> list[str]:
-    """One launch; `before`: the grid of the launch in front of it."""
+    """One launch; `before`: the grid of the launch in front of it; `part`: of parts of sums, which no table is for."""
+    tuned = kernel.table and not part
+    jitted = f"{kernel.name}.fn" if kernel.table else kernel.name
     plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
     constants = [a for a in kernel.arguments if "=" in a]
     positional = strides_together(plain, lambda t: rank_of(context, step, kernel.name, t))
     # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
     named = [*constants, "enable_fp_fusion=True", *config]
-    short = call_lines(f"{kernel.name}[{grid}]", positional, named)
-    if len(short) == 1 and not kernel.table:
+    short = call_lines(f"{jitted}[{grid}]", positional, named)
+    if len(short) == 1 and not tuned:
         return short
     own = [] if grid == before else [f"grid = {grid}"]
-    called = f"lib.tuned({kernel.name}, grid, config)" if kernel.table else f"{kernel.name}[grid]"
+    called = f"lib.tuned({kernel.name}, grid, config)" if tuned else f"{jitted}[grid]"
     return [*own, *call_lines(called, positional, named)]
 
 

@@ -2,8 +2,7 @@
 
 Input: a `KernelPlan` of the skeleton `persistent`, whose `tiles` say how each factor's operand lies
 in memory. Output: its `ProductView`: the host describes the operands (`setup`), the K loop loads their
-tiles by coordinates, zeros outside the tensor, and the epilogue is that of any contraction. As a
-part (`role`), it sums one CHUNK of k, and `combine` adds the parts up.
+tiles by coordinates, zeros outside the tensor, and the epilogue is that of any contraction.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tritongen.emit.contraction import (
+    in_parts,
     mask_tile,
     open_axes,
     product_view,
@@ -19,7 +19,6 @@ from tritongen.emit.contraction import (
     storage_dtype,
     stores_of,
     terms_of,
-    with_parts,
 )
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
@@ -34,33 +33,39 @@ HALVES = ("f16", "bf16")
 
 def persistent_view(writer: KernelWriter) -> KernelView:
     kernel = writer.kernel
-    heads, split = kernel.nests[: kernel.products], kernel.role != "whole"
+    heads = kernel.nests[: kernel.products]
     size = open_tiles(writer)
-    terms = terms_of(writer, size, split)
     setup, _ = operands(writer, heads)
     factors, sums = products(writer, heads, size)
-    sums = with_parts(writer, sums) if split else sums
-    parts = 0 if split else parts_behind(kernel)
+    more = terms_of(size, kernel.splits) | in_parts(sums, kernel.splits)
     flat = len(heads) == 1
-    return tiles_view(writer, size, setup, parts, factors=factors, sums=sums, flat=flat, **terms)
+    return tiles_view(
+        writer, size, setup, parts_behind(kernel), factors=factors, flat=flat, **more
+    )
 
 
 def tiles_view(
     writer: KernelWriter, size: dict[str, str], setup: Sequence[str], parts: int, **fields
 ) -> KernelView:
-    """The view of tiles one after another, stored in so many `parts` of their columns; 0: of a split sum.
+    """The view of tiles one after another, stored in so many `parts` of their columns.
 
     What a batch is decoded to stands with each tile, what m and n are decoded to with its stores.
     """
-    per_tile, writer.prologue, stores = writer.prologue, [], []
-    if parts:
-        mask_tile(writer, size)
-        stores = stores_of(writer, parts)
-        stores[0] = replace(stores[0], before=[*writer.prologue, *stores[0].before])
-        writer.prologue = []
-    setup = [*setup, *(s.host for s in stores if s.host)]
+    per_tile, writer.prologue = writer.prologue, []
+    mask_tile(writer, size)
+    stores = stores_of(writer, parts)
+    stores[0] = replace(stores[0], before=[*writer.prologue, *stores[0].before])
+    writer.prologue = []
+    described = tuple(s.host for s in stores if s.host)
     return product_view(
-        writer, size, per_tile=per_tile, stores=stores, quarters=parts == 4, setup=setup, **fields
+        writer,
+        size,
+        per_tile=per_tile,
+        stores=stores,
+        quarters=parts == 4,
+        setup=tuple(setup),
+        stored_setup=described,
+        **fields,
     )
 
 

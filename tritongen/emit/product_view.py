@@ -102,7 +102,7 @@ class ProductView(KernelView):
     batches: str = ""
     taps: str = ""
     index: str = "tl.int64"  # what coordinates are counted in
-    split: bool = False  # a program adds up one CHUNK of the terms
+    splits: bool = False  # a program may add up one CHUNK of the terms
     phases: bool = False  # batches lie between one another in memory
     inside: str = "(m < M) & (n < N)"
     factors: Sequence[Factor] = ()

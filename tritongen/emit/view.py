@@ -51,6 +51,8 @@ class KernelView:
     lines: tuple[str, ...] = ()
     stores: Sequence[Store] = ()
     setup: tuple[str, ...] = ()  # what the host does before the launch
+    stored_setup: tuple[str, ...] = ()  # and what of it describes the outputs, which parts of sums are none of
+    optional: tuple[str, ...] = ()  # parameters that parts of sums take, with defaults
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)
@@ -69,14 +71,15 @@ class KernelView:
     @property
     def names(self) -> tuple[str, ...]:
         """Its parameters without what is said of them."""
-        return tuple(p.partition(":")[0] for p in self.parameters)
+        every = (*self.parameters, *self.optional)
+        return tuple(p.partition(":")[0].partition("=")[0] for p in every)
 
     @property
     def signature(self) -> str:
         """`name(parameters):`, in groups where that is longer than a line: black would give each parameter its own."""
         plain = [p for p in self.parameters if ":" not in p]
         constants = [p for p in self.parameters if ":" in p]
-        return "\n".join(call_lines(self.name, plain, constants, end=":"))
+        return "\n".join(call_lines(self.name, plain, constants, self.optional, end=":"))
 
 
 def call_lines(name: str, *groups: Sequence[str], end: str = "") -> list[str]:

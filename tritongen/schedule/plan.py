@@ -120,6 +120,7 @@ class KernelPlan:
     )
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it
     pairs: bool = False  # two terms of a factor lie in one element, and are loaded as one
+    splits: bool = False  # several programs may share a sum, each with one CHUNK of its terms
     # numbers of one program, from its batch digits alone
     lets: tuple[tuple[str, Poly], ...] = ()
     # (coordinate, extent), where the axes have more points than the op
@@ -128,11 +129,15 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel over a grid; it takes the variant's config, or where it has one its own."""
+    """A kernel over a grid; it takes the variant's config, or where it has one its own.
+
+    `part`: of a kernel that `splits`, whether programs leave parts of sums in the variant's scratch.
+    """
 
     kernel: str
     grid: tuple[Rule, ...]
     config: tuple[tuple[str, Rule], ...] = ()
+    part: bool = False
 
 
 @dataclass(frozen=True, slots=True)

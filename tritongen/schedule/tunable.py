@@ -66,7 +66,9 @@ def free(step: Step, kernel: str) -> tuple[str, ...]:
 
 
 def launched(step: Step, kernel: str) -> list[tuple[Variant, Launch]]:
-    return [(v, run) for v in step.variants for run in v.launches if run.kernel == kernel]
+    """But for parts of sums, whose number and size go with their tiles."""
+    every = [(v, run) for v in step.variants for run in v.launches if run.kernel == kernel]
+    return [(v, run) for v, run in every if not run.part]
 
 
 def _free_in(step: Step, variant: Variant, run: Launch) -> set[str]:

@@ -162,7 +162,8 @@ def shared_bytes(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]
     if not config.keys() >= {*BLOCKS}:
         return 0
     staged = bytes_of_stages(kernel, variant, config)
-    held, passing = bytes_behind(kernel, config)
+    part = any(run.part for run in variant.launches)
+    held, passing = (0, 0) if part else bytes_behind(kernel, config)
     flat = kernel.skeleton in FLATTENED and kernel.products == 1
     together = flat or config.get("FLAT", False)
     return BARRIERS + held + (staged + passing if together else max(staged, passing))
@@ -202,8 +203,6 @@ def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, in
     where its rows are not aligned, they do, or it does: nothing wider than they are, unless it meets something wider on
     the way, and sums of integers as they are.
     """
-    if kernel.role.startswith("part"):
-        return 0, 0
     itemsize = config["itemsize"]
     sums = max(4, itemsize)
     part = config["BLOCK_M"] * config["BLOCK_N"] // parts_behind(kernel)

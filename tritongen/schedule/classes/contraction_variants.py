@@ -52,30 +52,28 @@ def make(name, group, stores, dims, facts) -> Step:
     scale = group.nests[0].fold.scale
     most = run(scale, p.k[0].index, facts) if scale else MOST_BETWEEN_READ * reads_bounds(group)
     pairs = has_pairs(group) and (not scale or most >= LEAST_OF_PAIRS)
-    pointers = kernel("tiles", "contraction", pairs=pairs)
+    splits = not any(n.fold.guards for n in group.nests[: group.products])
+    pointers = kernel("tiles", "contraction", pairs=pairs, splits=splits)
+    finish = kernel("combine", "combine", "finish")
     kernels: tuple[KernelPlan, ...] = (pointers,)
     tiles = () if scale else described(group, axes, seen, dims, facts)
     variants = by_pointers(pointers, times, bool(tiles))
-    if not any(n.fold.guards for n in group.nests[: group.products]):
-        finish = kernel("combine", "combine", "finish")
-        part = kernel("pointer_parts" if tiles else "parts", "contraction", "part 0", pairs=pairs)
-        kernels = (pointers, part, finish)
-        variants = (pointers_in_parts(part, finish, times), *variants)
+    if splits:
+        kernels = (pointers, finish)
+        variants = (pointers_in_parts(pointers, finish, times, bool(tiles)), *variants)
     least = LEAST_OF_PAIRS if pairs else 0
     variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
     if tiles:
         out = stored_whole(group, stores, axes, seen)
-        whole = kernel("persistent", "persistent", tiles=tiles, stored=out)
-        part = kernel("parts", "persistent", "part 0", tiles=tiles)
-        finish = kernel("combine", "combine", "finish")
-        kernels = (whole, part, *(k for k in kernels if k != finish), finish)
+        whole = kernel("persistent", "persistent", tiles=tiles, stored=out, splits=True)
+        kernels = (whole, pointers, finish)
         packs = converted(whole)
         subtiles = None
         if is_of_halves(group):
             subtiles = kernel("subtiles", "subtiles", tiles=tiles, stored=out)
             kernels = (whole, subtiles, *kernels[1:])
         several = by_descriptors(whole, times, packs, subtiles)
-        variants = (*in_parts(part, finish, times), *several, *variants)
+        variants = (*in_parts(whole, finish, times), *several, *variants)
     split = () if scale else contraction_f32.split_tiles(group, axes, seen, dims, facts)
     out = stored_whole(group, stores, axes, seen)
     ahead, when = contraction_f32.forms(kernel, group, stores, axes, out, split)
@@ -406,7 +404,7 @@ def in_parts_of(
         f"{how}, in parts of K: several programs share a tile, and a second kernel adds up",
         config,
         (
-            Launch(part.name, (grid.format(tiles=tiles),)),
+            Launch(part.name, (grid.format(tiles=tiles),), part=True),
             Launch(finish.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), small),
         ),
         tuple(
@@ -417,7 +415,9 @@ def in_parts_of(
     )
 
 
-def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Variant:
+def pointers_in_parts(
+    part: KernelPlan, finish: KernelPlan, times: str, described: bool
+) -> Variant:
     """Few tiles of factors that are computed, gathered or scaled: as many programs as hide what each waits for.
 
     bf16 on an H200, us (in one part): attention's second product and all before, 8 heads of 1 row and 8192 keys 36 (73),
@@ -430,7 +430,6 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Varia
     few = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     most = "2 * sms" if scaled else "sms"
     requires = "itemsize <= 4"
-    described = part.name.endswith("pointer_parts")
     depth = "256 // itemsize"
     if described:
         depth = shallow(depth, part.products, 80)
