@@ -573,13 +573,13 @@ def choose_attention_m(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 256 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 2048
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -609,8 +609,9 @@ def choose_attention_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
-        ROWS=32 if strided else 1, num_warps=8 if strided else BLOCK // 512,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=(BLOCK := 8192 // ROWS if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
+        num_warps=8 if strided else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -642,7 +643,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_m_finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1888,13 +1889,13 @@ def choose_attention_backward_m(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 256 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 2048
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1924,8 +1925,9 @@ def choose_attention_backward_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
-        ROWS=32 if strided else 1, num_warps=8 if strided else BLOCK // 512,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=(BLOCK := 8192 // ROWS if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
+        num_warps=8 if strided else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -1958,7 +1960,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_backward_m_finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1982,13 +1984,13 @@ def choose_attention_backward_do_sum(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -2017,7 +2019,7 @@ def choose_attention_backward_do_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -2029,8 +2031,9 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     o = lib.reshaped(o, B * H * S, E)
     do_sum = do_sum.view(B * H * S)
     rows = B * H * S
+    strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
     variant, config = choose_attention_backward_do_sum(
-        rows=rows, cols=E, strided=0 < do.stride(0) < do.stride(1),
+        rows=rows, cols=E, strided=strided,
         aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -2046,7 +2049,7 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_backward_do_sum_finish[grid](
             do_sum_part, do_sum, B * H * S, do_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2452,8 +2455,10 @@ def choose_attention_backward_dscale(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )

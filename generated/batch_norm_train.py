@@ -376,8 +376,8 @@ def choose_batch_norm_train(
     # too few rows to fill the GPU: several programs share one
     if rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
-            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
-            ROWS=(ROWS := min(16, 4096 // BLOCK)),
+            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
             PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
@@ -1143,8 +1143,10 @@ def choose_batch_norm_train_backward_var_sum(
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(256 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            256 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
@@ -1188,12 +1190,12 @@ def launch_batch_norm_train_backward_var_sum(
     x = lib.reshaped(x, N, C, H * W)
     dy = lib.reshaped(dy, N, C, H * W)
     dx = dx.view(N, C, H * W)
+    strided = 0 < x.stride(1) < x.stride(2) or 0 < dy.stride(1) < dy.stride(2)
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_batch_norm_train_backward_var_sum(
-        rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
-        strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
+        rows=C, cols=H * N * W, col_run=H * W, col_runs=N, strided=strided, aligned=aligned,
+        in_f64=in_f64, gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
@@ -1270,13 +1272,13 @@ def choose_batch_norm_train_backward_deps(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1306,7 +1308,7 @@ def choose_batch_norm_train_backward_deps(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -1339,7 +1341,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         grid = (lib.cdiv(rows, config["MERGE"]),)
         batch_norm_train_backward_deps_finish[grid](
             deps_sum_part, deps,
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -475,13 +475,13 @@ def choose_cumprod_backward_dx(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -510,7 +510,7 @@ def choose_cumprod_backward_dx(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -523,11 +523,11 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch * D)
     rows = batch * D
+    aligned = math.gcd(D, dx_prod.stride(0)) * dx_prod.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_cumprod_backward_dx(
-        rows=rows, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(dx_prod.device),
+        rows=rows, cols=D, strided=0 < dx_prod.stride(0) < dx_prod.stride(1), aligned=aligned,
+        in_f64=in_f64, gpu=lib.gpu(dx_prod.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
@@ -544,7 +544,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         cumprod_backward_dx_finish[grid](
             dx_sum_part, dx, batch * D, dx.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

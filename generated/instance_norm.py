@@ -434,15 +434,15 @@ def choose_instance_norm(
         and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
         and cols > (2048 if strided else 32768)
     ):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # a row fits in registers
@@ -459,22 +459,28 @@ def choose_instance_norm(
         )  # fmt: skip
     # any width
     if not channels_last:
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = (
+            8192 // ROWS if strided
+            else 4096 if not aligned
+            else 16384 if cols <= 65536
+            else 32768
+        )  # fmt: skip
         return "loop", dict(
-            BLOCK=(BLOCK := 256 if strided else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
-            ROWS=32 if strided else 1,
+            ROWS=ROWS, BLOCK=BLOCK,
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -499,8 +505,8 @@ def choose_instance_norm(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
-        num_warps=8 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -1636,15 +1642,15 @@ def choose_instance_norm_backward_mu_sum(
         and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
         and cols > (2048 if strided else 32768)
     ):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # a row fits in registers
@@ -1668,22 +1674,28 @@ def choose_instance_norm_backward_mu_sum(
         )  # fmt: skip
     # any width
     if not channels_last:
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = (
+            8192 // ROWS if strided
+            else 4096 if not aligned
+            else 16384 if cols <= 65536
+            else 32768
+        )  # fmt: skip
         return "loop", dict(
-            BLOCK=(BLOCK := 256 if strided else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
-            ROWS=32 if strided else 1,
+            ROWS=ROWS, BLOCK=BLOCK,
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1708,8 +1720,8 @@ def choose_instance_norm_backward_mu_sum(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
-        num_warps=8 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -1869,8 +1881,10 @@ def choose_instance_norm_backward_dgain(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
@@ -1913,12 +1927,12 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     batch = math.prod(x.shape[2:])
     dy = lib.reshaped(dy, N, C, batch)
     x = lib.reshaped(x, N, C, batch)
+    strided = 0 < dy.stride(1) < dy.stride(2) or 0 < x.stride(1) < x.stride(2)
     aligned = math.gcd(batch * N, dy.stride(1)) * dy.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_instance_norm_backward_dgain(
-        rows=C, cols=batch * N, col_run=batch, col_runs=N,
-        strided=0 < dy.stride(1) < dy.stride(2), aligned=aligned, in_f64=in_f64,
-        gpu=lib.gpu(dy.device),
+        rows=C, cols=batch * N, col_run=batch, col_runs=N, strided=strided, aligned=aligned,
+        in_f64=in_f64, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
@@ -1970,8 +1984,10 @@ def choose_instance_norm_backward_deps(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )

@@ -823,13 +823,13 @@ def choose_int8_linear_backward_dsx(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -853,7 +853,7 @@ def choose_int8_linear_backward_dsx(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -862,8 +862,9 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     """Computes dsx by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
+    strided = 0 < dy.stride(0) < dy.stride(1) or 0 < acc.stride(0) < acc.stride(1)
     variant, config = choose_int8_linear_backward_dsx(
-        rows=M, cols=N, strided=0 < dy.stride(0) < dy.stride(1),
+        rows=M, cols=N, strided=strided,
         aligned=math.gcd(N, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -879,7 +880,7 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
         grid = (lib.cdiv(M, config["MERGE"]),)
         int8_linear_backward_dsx_finish[grid](
             dsx_sum_part, dsx, M, dsx.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(M, ROWS),)
@@ -901,13 +902,13 @@ def choose_int8_linear_backward_dsw(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -931,7 +932,7 @@ def choose_int8_linear_backward_dsw(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -940,8 +941,9 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     """Computes dsw by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
+    strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc.stride(1) < acc.stride(0)
     variant, config = choose_int8_linear_backward_dsw(
-        rows=N, cols=M, strided=0 < dy.stride(1) < dy.stride(0),
+        rows=N, cols=M, strided=strided,
         aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -958,7 +960,7 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
         int8_linear_backward_dsw_finish[grid](
             dsw_sum_part, dsw, N, dsw.stride(0),
             VEC=lib.vec(N), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -108,13 +108,13 @@ def choose_kl_div(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -143,7 +143,7 @@ def choose_kl_div(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -151,9 +151,10 @@ def choose_kl_div(
 def launch_kl_div(x, t, loss) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, D = x.shape
+    strided = 0 < t.stride(0) < t.stride(1) or 0 < x.stride(0) < x.stride(1)
     in_f64 = torch.float64 in (x.dtype, t.dtype)
     variant, config = choose_kl_div(
-        rows=N, cols=D, strided=0 < t.stride(0) < t.stride(1),
+        rows=N, cols=D, strided=strided,
         aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(t.device),
     )  # fmt: skip
@@ -172,7 +173,7 @@ def launch_kl_div(x, t, loss) -> None:
         grid = (lib.cdiv(N, config["MERGE"]),)
         kl_div_finish[grid](
             loss_sum_part, loss, N, loss.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -255,15 +255,15 @@ def choose_layer_norm(
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -294,9 +294,15 @@ def choose_layer_norm(
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = (
+        8192 // ROWS if strided
+        else 4096 if not aligned
+        else 16384 if cols <= 65536
+        else 32768
+    )  # fmt: skip
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if strided else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
-        ROWS=32 if strided else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
@@ -977,15 +983,15 @@ def choose_layer_norm_backward_mu_sum(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1008,9 +1014,15 @@ def choose_layer_norm_backward_mu_sum(
             num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
         )  # fmt: skip
     # any width
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = (
+        8192 // ROWS if strided
+        else 4096 if not aligned
+        else 16384 if cols <= 65536
+        else 32768
+    )  # fmt: skip
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if strided else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
-        ROWS=32 if strided else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
@@ -1022,8 +1034,9 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     x = lib.reshaped(x, batch, D)
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
+    strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     variant, config = choose_layer_norm_backward_mu_sum(
-        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=D, strided=strided,
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
@@ -1086,13 +1099,13 @@ def choose_layer_norm_backward_dw(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1116,7 +1129,7 @@ def choose_layer_norm_backward_dw(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -1127,10 +1140,10 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     batch = math.prod(x.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
     x = lib.reshaped(x, batch, D)
+    strided = 0 < dy.stride(1) < dy.stride(0) or 0 < x.stride(1) < x.stride(0)
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_layer_norm_backward_dw(
-        rows=D, cols=batch, strided=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
-        gpu=lib.gpu(dy.device),
+        rows=D, cols=batch, strided=strided, aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -1154,7 +1167,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
         layer_norm_backward_dw_finish[grid](
             dw_sum_part, db_sum_part, dw, db, D, dw.stride(0), db.stride(0),
             VEC=lib.vec(D), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
@@ -1180,13 +1193,13 @@ def choose_layer_norm_backward_deps(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1216,7 +1229,7 @@ def choose_layer_norm_backward_deps(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -1249,7 +1262,7 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
         grid = (lib.cdiv(rows, config["MERGE"]),)
         layer_norm_backward_deps_finish[grid](
             deps_sum_part, deps,
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -1652,13 +1652,13 @@ def choose_linear_gelu_backward_db(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1687,7 +1687,7 @@ def choose_linear_gelu_backward_db(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -1696,9 +1696,10 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
+    strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc_kept.stride(1) < acc_kept.stride(0)
     in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
     variant, config = choose_linear_gelu_backward_db(
-        rows=N, cols=M, strided=0 < dy.stride(1) < dy.stride(0),
+        rows=N, cols=M, strided=strided,
         aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
@@ -1719,7 +1720,7 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         linear_gelu_backward_db_finish[grid](
             db_sum_part, db, N, db.stride(0),
             VEC=lib.vec(N), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -230,15 +230,15 @@ def choose_log_softmax(
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -267,14 +267,15 @@ def choose_log_softmax(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
     BLOCK = (
-        256 if strided
+        8192 // ROWS if strided
         else (4096 if cols <= 24576 else 8192) if not aligned
         else 16384 if cols <= 65536
         else 32768
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=32 if strided else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
@@ -676,15 +677,15 @@ def choose_log_softmax_backward(
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 256 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -712,14 +713,15 @@ def choose_log_softmax_backward(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
     BLOCK = (
-        256 if strided
+        8192 // ROWS if strided
         else (4096 if cols <= 24576 else 8192) if not aligned
         else 16384 if cols <= 65536
         else 32768
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=32 if strided else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
@@ -731,9 +733,10 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
     x = lib.reshaped(x, batch, D)
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
+    strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_log_softmax_backward(
-        rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
+        rows=batch, cols=D, strided=strided,
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         itemsize=dx.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip

@@ -138,10 +138,11 @@ def launch_masked_cumsum(x, mask, y) -> None:
     mask = lib.reshaped(mask.expand(*batch_shape, -1), batch, D)
     x = lib.reshaped(x.expand(*batch_shape, -1), batch, D)
     y = y.view(batch, D)
+    strided = 0 < mask.stride(0) < mask.stride(1) or 0 < x.stride(0) < x.stride(1)
     aligned = math.gcd(D, mask.stride(0)) * mask.element_size() % 8 == 0
     variant, config = choose_masked_cumsum(
-        rows=batch, cols=D, strided=0 < mask.stride(0) < mask.stride(1), aligned=aligned,
-        itemsize=y.element_size(), gpu=lib.gpu(mask.device),
+        rows=batch, cols=D, strided=strided, aligned=aligned, itemsize=y.element_size(),
+        gpu=lib.gpu(mask.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -373,8 +374,9 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     mask = lib.reshaped(mask.expand(*batch_shape, -1), batch, D)
     dx = dx.view(batch, D)
+    strided = 0 < dy.stride(0) < dy.stride(1) or 0 < mask.stride(0) < mask.stride(1)
     variant, config = choose_masked_cumsum_backward(
-        rows=batch, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
+        rows=batch, cols=D, strided=strided,
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
         itemsize=dx.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip

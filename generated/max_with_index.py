@@ -239,15 +239,15 @@ def choose_max_with_index_float(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
-        ROWS = (64 if rows > 1024 else 32) if strided else 1
+        ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
         PARTS = lib.spread(
             ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -272,15 +272,16 @@ def choose_max_with_index_float(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
     BLOCK = (
-        32 if strided
+        2048 // ROWS if strided
         else (512 if cols <= 32768 else 4096) if not aligned
         else 128 if cols <= 8192
         else 4096 if rows < 8 * gpu.sms
         else 1024
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
@@ -310,7 +311,7 @@ def launch_max_with_index_float(x, v, i) -> None:
         grid = (lib.cdiv(N, config["MERGE"]),)
         max_with_index_float_finish[grid](
             v_max_part, i_best, i_at, i, v, N, i.stride(0), v.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -333,15 +334,15 @@ def choose_max_with_index_int(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
-        ROWS = (64 if rows > 1024 else 32) if strided else 1
+        ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
         PARTS = lib.spread(
             ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -366,15 +367,16 @@ def choose_max_with_index_int(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
     BLOCK = (
-        32 if strided
+        2048 // ROWS if strided
         else (512 if cols <= 32768 else 4096) if not aligned
         else 128 if cols <= 8192
         else 4096 if rows < 8 * gpu.sms
         else 1024
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
@@ -403,7 +405,7 @@ def launch_max_with_index_int(x, v, i) -> None:
         max_with_index_int_finish[grid](
             v_part, i_best, i_at, v, i, N, v.stride(0), i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -632,15 +634,15 @@ def choose_max_with_index_backward_v_at(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
-        ROWS = (64 if rows > 1024 else 32) if strided else 1
+        ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
         PARTS = lib.spread(
             ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -665,15 +667,16 @@ def choose_max_with_index_backward_v_at(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
     BLOCK = (
-        32 if strided
+        2048 // ROWS if strided
         else (512 if cols <= 32768 else 4096) if not aligned
         else 128 if cols <= 8192
         else 4096 if rows < 8 * gpu.sms
         else 1024
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
@@ -702,7 +705,7 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
         grid = (lib.cdiv(N, config["MERGE"]),)
         max_with_index_backward_v_at_finish[grid](
             v_at_best, v_at_at, v_at, N, v_at.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -116,23 +116,23 @@ def middle_mean_finish(
 
 
 def choose_middle_mean(
-    cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool, in_f64: bool,
-    gpu: lib.Gpu,
+    rows: int, cols: int, row_run: int, row_runs: int, strided: bool, aligned: bool,
+    in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if row_runs * lib.cdiv(row_run, 32 if strided else 1) < 2 * gpu.sms and cols > (
         2048 if strided else 8192
     ):
-        BLOCK = 64 if strided else 2048
-        ROWS = min(32 if strided else 1, lib.pow2(max(1, row_run)))
+        ROWS = min(min(32, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms,
             row_runs * lib.cdiv(row_run, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -164,9 +164,8 @@ def choose_middle_mean(
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096,
-        ROWS=min(64 if strided else 1, lib.pow2(max(1, row_run))),
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(min(64, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))),
+        BLOCK=4096 // ROWS, num_warps=16 if strided else 8,
     )  # fmt: skip
 
 
@@ -177,7 +176,7 @@ def launch_middle_mean(x, y) -> None:
     rows = B * D
     in_f64 = x.dtype == torch.float64
     variant, config = choose_middle_mean(
-        cols=M, row_run=D, row_runs=B, strided=0 < x.stride(2) < x.stride(1),
+        rows=rows, cols=M, row_run=D, row_runs=B, strided=0 < x.stride(2) < x.stride(1),
         aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(x.device),
     )  # fmt: skip
@@ -197,7 +196,7 @@ def launch_middle_mean(x, y) -> None:
         middle_mean_finish[grid](
             y_sum_part, y, D, M, y.stride(0),
             VEC=lib.vec(D), enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (B * lib.cdiv(D, ROWS),)

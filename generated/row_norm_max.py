@@ -197,15 +197,15 @@ def choose_row_norm_max(
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -234,14 +234,15 @@ def choose_row_norm_max(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
     BLOCK = (
-        32 if strided
+        2048 // ROWS if strided
         else (4096 if cols <= 24576 else 8192) if not aligned
         else 16384 if cols <= 65536
         else 32768
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
@@ -685,15 +686,15 @@ def choose_row_norm_max_backward_y_max_at(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = (16 if rows > 1024 else 64) if strided else 2048
-        ROWS = (64 if rows > 1024 else 32) if strided else 1
+        ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
         PARTS = lib.spread(
             ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -718,15 +719,16 @@ def choose_row_norm_max_backward_y_max_at(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
     BLOCK = (
-        32 if strided
+        2048 // ROWS if strided
         else (512 if cols <= 32768 else 4096) if not aligned
         else 128 if cols <= 8192
         else 4096 if rows < 8 * gpu.sms
         else 1024
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if strided else 8 if cols <= 8192 and aligned else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
@@ -757,7 +759,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         row_norm_max_backward_y_max_at_finish[grid](
             y_max_at_best, y_max_at_at, y_max_part, y_max_at, y_max, N, y_max_at.stride(0),
             y_max.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -786,15 +788,15 @@ def choose_row_norm_max_backward_dx(
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -822,14 +824,15 @@ def choose_row_norm_max_backward_dx(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
     BLOCK = (
-        32 if strided
+        2048 // ROWS if strided
         else (4096 if cols <= 24576 else 8192) if not aligned
         else 16384 if cols <= 65536
         else 32768
     )  # fmt: skip
     return "loop", dict(
-        BLOCK=BLOCK, ROWS=64 if strided else 1,
+        ROWS=ROWS, BLOCK=BLOCK,
         num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
@@ -837,9 +840,10 @@ def choose_row_norm_max_backward_dx(
 def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, D = x.shape
+    strided = 0 < dy.stride(0) < dy.stride(1) or 0 < y.stride(0) < y.stride(1)
     in_f64 = torch.float64 in (x.dtype, y.dtype, dy.dtype)
     variant, config = choose_row_norm_max_backward_dx(
-        rows=N, cols=D, strided=0 < dy.stride(0) < dy.stride(1),
+        rows=N, cols=D, strided=strided,
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(dy.device),
     )  # fmt: skip

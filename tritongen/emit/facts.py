@@ -170,12 +170,12 @@ def itemsize_text(context: Context, step: Step) -> str:
 
 
 def strided_text(context: Context, step: Step, views: dict[str, View]) -> str:
-    """Whether memory runs along the kept indices rather than the reduced ones."""
-    if step.orders or (found := _tiled(step, views)) is None:
+    """Whether memory runs along the kept indices rather than the reduced ones, in some operand: tiles serve both orders."""
+    if step.orders:
         return "False"  # images in order; for others there is another walk
-    t, row, col = found
     # Expanded rows lie nowhere: their columns are what memory has.
-    return f"0 < {t}.stride({row}) < {t}.stride({col})"
+    asked = [f"0 < {t}.stride({row}) < {t}.stride({col})" for t, row, col in _tiled(step, views)]
+    return " or ".join(asked) or "False"
 
 
 def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
@@ -184,30 +184,35 @@ def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
     asked = launch_text(cols)
     if step.orders:
         tensor = step.orders[0].tensor
-    elif (found := _tiled(step, views)) is not None:
-        tensor, row, _ = found
+    elif found := _tiled(step, views):
+        tensor, row, _ = found[0]
         asked = f"math.gcd({asked}, {tensor}.stride({row}))"
     else:
         tensor = touched(step)[0]
     return f"{asked} * {tensor}.element_size() % 8 == 0"
 
 
-def _tiled(step: Step, views: dict[str, View]) -> tuple[str, int, int] | None:
-    """A tensor that has both rows and columns, and the last dim of each."""
+def _tiled(step: Step, views: dict[str, View]) -> list[tuple[str, int, int]]:
+    """The operands that are as large as rows and columns, and the last dim of each; else one tensor that has both."""
     row, col = ({d.index for d in a.digits} for a in step.kernels[0].axes[:2])
+    found, widest = list[tuple[str, int, int]](), set[str]()
     for view in views.values():
         rows = [k for k, run in enumerate(view.runs) if set(run) & row]
         cols = [k for k, run in enumerate(view.runs) if set(run) & col]
         if rows and cols:
-            return view.tensor, rows[-1], cols[-1]
+            found.append((view.tensor, rows[-1], cols[-1]))
+            widest |= {view.tensor} if set().union(*view.runs) >= row | col else set()
+    if found:
+        every = [each for each in found if each[0] in widest - {*step.stores}]
+        return every or found[:1]
     # One that is gathered from as well has no view: `x[n, v]` beside `x[n, target[n]]`.
     computed = {n.name for n in step.kernels[0].nests}
     for read in (r for n in step.kernels[0].nests for r in reads(n.body)):
         rows = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= row]
         cols = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= col]
         if rows and cols and read.tensor not in computed and BATCH not in row | col:
-            return read.tensor, rows[-1], cols[-1]
-    return None
+            return [(read.tensor, rows[-1], cols[-1])]
+    return []
 
 
 def touched(step: Step) -> tuple[str, ...]:

@@ -29,6 +29,15 @@ def rows(row: Axis, rule: str) -> str:
     return f"min({rule}, pow2(max(1, row_run)))" if row.tail else rule
 
 
+FEW = "pow2(max(1, rows))"  # a tile has no more rows than there are, and the more columns
+
+
+def near_or_across(near: str, far: str) -> str:
+    """Columns of a tile: `near` of one row or a few, `far` elements in all where memory runs along the rows."""
+    across = f"{far} // ROWS"
+    return across if near == far else f"{across} if strided else {near}"
+
+
 def block(col: Axis, rule: str) -> str:
     """Columns a tile: no more than a run has."""
     return f"min({rule}, max(16, pow2(col_run)))" if col.tail else rule
@@ -63,22 +72,24 @@ def split_variant(
         tall, deep, few, many = (f"({new} if rows > 1024 else {old})" for old, new in pairs)
     deep = "256" if paired else deep
     if col.tail:
-        block_ = block(col, either(deep, "1024"))
-        height = either(tall, "min(16, 4096 // BLOCK)")
+        block_ = block(col, either(deep, f"4096 // min(4, {FEW})"))
+        height = either(tall, f"min(16, 4096 // BLOCK, {FEW})")
         warps = either(few, "4")
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
         near = "2048" if merges else "8192 if cols >= 262144 else 4096"
-        block_ = f"{deep} if strided else {near}"
-        height, warps = f"{tall} if strided else 1", f"{few} if strided else 8" if counts else "8"
+        far = "(1024 if rows > 1024 else 2048)" if counts else "8192" if paired else "2048"
+        block_ = near_or_across(near, far)
+        height = f"min({tall}, {FEW}) if strided else 1"
+        warps = f"{few} if strided else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
     most, near = ("2048" if merges else "256"), "16"
     if not merges and not col.tail:  # very wide rows, read twice: a block a program
         most, near = "256 if strided else 1024", "128 if cols >= 262144 else 16"
     programs = f"{'16' if along else f'({many} if strided else {near})'} * sms"
+    sides = (("BLOCK", block_), ("ROWS", rows(row, height)))
     config = (
-        ("BLOCK", block_),
-        ("ROWS", rows(row, height)),
+        *(sides if col.tail else sides[::-1]),
         ("PARTS", f"spread({programs}, {grid}, min({most}, cdiv(cols, BLOCK)))"),
         ("CHUNK", chunk),
         # Fewer lanes than threads would give their layout to the whole tile.
@@ -331,10 +342,11 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
     kinds = {pair.kind for level in loop.levels for pair in level.pairs}
     paired, moments = bool(kinds), "moments" in kinds
     single = not (paired or col.tail or wide_tiles or counts)
-    far = f"{256 if paired else 64 if single else 32} if strided else "
-    height = f"{32 if paired else 64} if strided else 1"
+    tall, far = "32" if paired else "64", "8192" if paired else "4096" if single else "2048"
+    height = f"min({tall}, {FEW}) if strided else 1"
     if col.tail:
-        height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
+        width, warps = f"{256 if paired else 32} if strided else 4096", "8"
+        height = f"{tall} if strided else 4096 // BLOCK"
     elif wide_tiles:
         odd = "4096" if moments else "(4096 if cols <= 24576 else 8192)"
         width = f"{odd} if not aligned else 16384 if cols <= 65536 else 32768"
@@ -352,9 +364,8 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
         width = many if paired and walked else "4096"
         warps = "BLOCK // 512" if paired and walked else "8"
         warps = f"{16 if single else 8} if strided else {warps}" if single or paired else warps
-    config = (
-        ("BLOCK", block(col, far + width)),
-        ("ROWS", rows(row, height)),
-        ("num_warps", warps),
-    )
+    if not col.tail:
+        width = near_or_across(width, far)
+    sides = (("BLOCK", block(col, width)), ("ROWS", rows(row, height)))
+    config = (*(sides if col.tail else sides[::-1]), ("num_warps", warps))
     return Variant("loop", "True", "any width", config, (Launch(loop.name, (tiles(row),)),))
