@@ -844,7 +844,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=6,
+    lib=7,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -2711,7 +2711,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=6,
+    lib=7,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

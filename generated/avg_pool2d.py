@@ -213,18 +213,12 @@ def choose_avg_pool2d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -238,7 +232,7 @@ def choose_avg_pool2d(
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
@@ -247,7 +241,7 @@ def choose_avg_pool2d(
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -396,7 +390,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_avg_pool2d,
     reference=avg_pool2d_reference,
     equals=avg_pool2d_torch,
@@ -577,25 +571,19 @@ def choose_avg_pool2d_backward(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -741,7 +729,7 @@ def avg_pool2d_backward_reference(
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_avg_pool2d_backward,
     reference=avg_pool2d_backward_reference,
     linear=(("x", "dy"),),

@@ -608,7 +608,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=6,
+    lib=7,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -1756,7 +1756,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=6,
+    lib=7,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

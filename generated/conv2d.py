@@ -567,54 +567,27 @@ def choose_conv2d(
     covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # a window small enough to unroll, memory running along the channels
-    if (
-        N < 8
-        and channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
-        return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
-            STEPS=max(1, min(lib.pow2(along), 8, 400 // terms)),
-        )  # fmt: skip
-    # a window small enough to unroll, lines loaded in whole runs
-    if (
-        N < 8
-        and (channels == 1 or not channels_last)
-        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
-        and 1 <= lane_stride <= 8
-        and lib.pow2(lane_stride) == lane_stride
-        and dilation >= 0
-        and 0 < terms <= 128
-        and max(lines, cols_extent) < 1 << 30
-    ):
-        return "runs", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        )  # fmt: skip
-    # a window small enough to unroll
-    if (
-        N < 8
-        and (channels == 1 or not channels_last)
-        and 0 < terms <= 128
-        and max(lines, cols_extent) < 1 << 30
-    ):
-        return "window", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
-        )  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
+            STEPS=max(1, min(lib.pow2(along), 8, 400 // max(1, terms))),
+        ), "channels", taps * channels),
+        ("runs", (channels == 1 or not channels_last) and terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
+        ), "runs", taps * channels),
+        ("window", (channels == 1 or not channels_last) and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
+        ), "window", taps * channels),
         ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -992,7 +965,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -1882,37 +1855,21 @@ def choose_conv2d_backward_dx(
     one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # a window small enough to unroll, memory running along the channels
-    if (
-        N < 8
-        and channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
-        return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // terms)),
-        )  # fmt: skip
-    # a window small enough to unroll
-    if (
-        N < 8
-        and (channels == 1 or not channels_last)
-        and 0 < terms <= 128
-        and max(lines, cols_extent) < 1 << 30
-    ):
-        return "window", dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
-        )  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
+            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // max(1, terms))),
+        ), "channels", taps * channels),
+        ("window", (channels == 1 or not channels_last) and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
+        ), "window", taps * channels),
         ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -2100,34 +2057,22 @@ def choose_conv2d_backward_dw(
     patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
-    # a window small enough to unroll, lines loaded in whole runs
-    if (
-        N < 8
-        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
-        and 1 <= lane_stride <= 8
-        and lib.pow2(lane_stride) == lane_stride
-        and dilation >= 0
-        and 0 < terms <= 128
-        and max(lines, cols_extent) < 1 << 30
-    ):
-        return "runs", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // terms)),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        )  # fmt: skip
-    # a window small enough to unroll
-    if N < 8 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
-        return "window", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // terms)),
-        )  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
+        ), "runs", taps * channels),
+        ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms))),
+        ), "window", taps * channels),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -2288,8 +2233,10 @@ def choose_conv2d_backward_db(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
@@ -2549,7 +2496,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

@@ -682,7 +682,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -1669,8 +1669,10 @@ def choose_conv3d_backward_db(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
@@ -1924,7 +1926,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

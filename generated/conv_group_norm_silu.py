@@ -999,8 +999,8 @@ def choose_conv_group_norm_silu_y(
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
-            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
-            ROWS=(ROWS := min(16, 4096 // BLOCK)),
+            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
             PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
@@ -1041,8 +1041,8 @@ def choose_conv_group_norm_silu_y(
         )  # fmt: skip
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
-        BLOCK = 256
         ROWS = 8
+        BLOCK = 256
         PARTS = lib.pow2(
             max(
                 1,
@@ -1052,13 +1052,13 @@ def choose_conv_group_norm_silu_y(
             )
         )
         return "channels_split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=4,
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
-        num_warps=8 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -1364,7 +1364,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=6,
+    lib=7,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -2426,8 +2426,8 @@ def choose_conv_group_norm_silu_forward_y(
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
-            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
-            ROWS=(ROWS := min(16, 4096 // BLOCK)),
+            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
             PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
             num_warps=4,
@@ -2468,8 +2468,8 @@ def choose_conv_group_norm_silu_forward_y(
         )  # fmt: skip
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
-        BLOCK = 256
         ROWS = 8
+        BLOCK = 256
         PARTS = lib.pow2(
             max(
                 1,
@@ -2479,13 +2479,13 @@ def choose_conv_group_norm_silu_forward_y(
             )
         )
         return "channels_split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=4,
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if strided else 4096, ROWS=32 if strided else 1,
-        num_warps=8 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
     )  # fmt: skip
 
 
@@ -2790,7 +2790,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=6,
+    lib=7,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -4665,8 +4665,10 @@ def choose_conv_group_norm_silu_backward_mu_sum(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(256 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            256 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
@@ -4719,6 +4721,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     var_sum = var_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
+    strided = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(Cg * P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     in_f64 = torch.float64 in (
         x.dtype,
@@ -4729,9 +4732,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         dy.dtype,
     )
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
-        rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
-        strided=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1), aligned=aligned,
-        in_f64=in_f64, gpu=lib.gpu(conv2d_kept.device),
+        rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg, strided=strided,
+        aligned=aligned, in_f64=in_f64, gpu=lib.gpu(conv2d_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
@@ -4792,13 +4794,13 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -4827,7 +4829,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -4849,6 +4851,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     dy = lib.reshaped(dy, Cg * N * groups, P * Q)
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
+    strided = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     in_f64 = torch.float64 in (
         x.dtype,
@@ -4859,8 +4862,8 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         dy.dtype,
     )
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        rows=rows, cols=P * Q, strided=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1),
-        aligned=aligned, in_f64=in_f64, gpu=lib.gpu(var_sum.device),
+        rows=rows, cols=P * Q, strided=strided, aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
@@ -4883,7 +4886,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish[grid](
             var_sum, dgroup_norm_rsqrt_sum_part, dgroup_norm_rsqrt_sum, Cg * N * groups, Cg,
             Cg * P * Q, var_sum.stride(0), dgroup_norm_rsqrt_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -4915,13 +4918,13 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = 64 if strided else 2048
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -4950,7 +4953,7 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -5004,7 +5007,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         conv_group_norm_silu_backward_dvar_sum_finish[grid](
             var_sum, dvar_sum_part, dvar_sum, N * groups, Cg * P * Q, var_sum.stride(0),
             dvar_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -5048,8 +5051,10 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
         and cols > (2048 if strided else 8192)
     ):
-        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
@@ -5080,15 +5085,15 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
-        BLOCK = 64 if strided else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if strided else 1
+        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
+        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
             (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -5113,7 +5118,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=64 if strided else 4096, ROWS=64 if strided else 1,
+        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
         num_warps=16 if strided else 8,
     )  # fmt: skip
 
@@ -5865,7 +5870,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=6,
+    lib=7,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

@@ -244,21 +244,16 @@ def choose_depthwise_conv2d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
-            STEPS=max(1, min(lib.pow2(along), 8, 400 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 8, 400 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
+        terms <= 40
+        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
         and dilation >= 0
@@ -267,7 +262,7 @@ def choose_depthwise_conv2d(
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
@@ -276,7 +271,7 @@ def choose_depthwise_conv2d(
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -450,7 +445,7 @@ def depthwise_conv2d_torch(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_depthwise_conv2d,
     reference=depthwise_conv2d_reference,
     equals=depthwise_conv2d_torch,
@@ -784,28 +779,22 @@ def depthwise_conv2d_backward_db_finish(
 
 def choose_depthwise_conv2d_backward_dx(
     terms: int, outer: int, lanes: int, lanes_extent: int, lines: int, cols: int,
-    cols_extent: int, channels_last: bool, stored_last: bool, itemsize: int,
+    cols_extent: int, channels_last: bool, stored_last: bool,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -826,7 +815,7 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     variant, config = choose_depthwise_conv2d_backward_dx(
         terms=R * S, outer=outer, lanes=C, lanes_extent=C, lines=lines, cols=W,
         cols_extent=S + 2 * W, channels_last=dy.stride(1) < dy.stride(3),
-        stored_last=dx.stride(1) < dx.stride(3), itemsize=dy.element_size(),
+        stored_last=dx.stride(1) < dx.stride(3),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -888,8 +877,10 @@ def choose_depthwise_conv2d_backward_db(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        BLOCK = min(64 if strided else 1024, max(16, lib.pow2(col_run)))
-        ROWS = 32 if strided else min(16, 4096 // BLOCK)
+        BLOCK = min(
+            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
             (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
@@ -1126,7 +1117,7 @@ def depthwise_conv2d_backward_reference(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
     linear=(("dy",),),

@@ -183,18 +183,12 @@ def choose_max_pool1d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 256 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -208,7 +202,7 @@ def choose_max_pool1d(
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
@@ -217,7 +211,7 @@ def choose_max_pool1d(
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -371,7 +365,7 @@ def max_pool1d_torch(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
@@ -602,18 +596,12 @@ def choose_max_pool1d_backward_y_at(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 64
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 64 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 64 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -627,7 +615,7 @@ def choose_max_pool1d_backward_y_at(
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
@@ -636,7 +624,7 @@ def choose_max_pool1d_backward_y_at(
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms)),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -852,7 +840,7 @@ def max_pool1d_backward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),

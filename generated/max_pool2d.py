@@ -212,18 +212,12 @@ def choose_max_pool2d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 128
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -237,7 +231,7 @@ def choose_max_pool2d(
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
@@ -246,7 +240,7 @@ def choose_max_pool2d(
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -404,7 +398,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_max_pool2d,
     reference=max_pool2d_reference,
     equals=max_pool2d_torch,
@@ -698,18 +692,12 @@ def choose_max_pool2d_backward_y_at(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if (
-        channels_last
-        and stored_last
-        and (lanes * itemsize % 4 == 0 or terms < 8)
-        and 0 < terms <= 64
-        and max(outer, lanes_extent) < 1 << 30
-    ):
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // terms)),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -723,7 +711,7 @@ def choose_max_pool2d_backward_y_at(
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
@@ -732,7 +720,7 @@ def choose_max_pool2d_backward_y_at(
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // terms)),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -959,7 +947,7 @@ def max_pool2d_backward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=6,
+    lib=7,
     allocate=allocate_max_pool2d_backward,
     reference=max_pool2d_backward_reference,
     linear=(("x", "dy"),),

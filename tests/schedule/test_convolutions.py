@@ -35,8 +35,8 @@ def meta(*shape, dtype=torch.float32):
 
 def test_coordinates_of_a_long_operand_have_64_bits():
     """Few places, far apart: p * stride passes 2^31 where N * P does not."""
-    call = dict(w=meta(16, 16, 3), b=meta(16), stride=1_000_000)
-    near, far = (launches("conv1d", x=meta(1, 16, n), **call)[-1] for n in (10**9, 3 * 10**9))
+    call = dict(w=meta(16, 64, 3), b=meta(16), stride=1_000_000)
+    near, far = (launches("conv1d", x=meta(1, 64, n), **call)[-1] for n in (10**9, 3 * 10**9))
     assert (near.config["INDEX"], far.config["INDEX"]) == (tl.int32, tl.int64)
 
 
@@ -322,7 +322,11 @@ def convolution(taps, channels, M, N, itemsize, **more):
     facts |= dict(
         stored_bytes=itemsize, operand_bytes=itemsize * M * channels, one_tap=False, row=16
     )
-    return plans[0].steps[0], of_gpu(facts | more)
+    facts |= dict(terms=taps * channels, channels_last=False, stored_last=False)  # windows' own
+    windows = (
+        "outer lanes lanes_extent along lines cols cols_extent steps lane_stride dilation line"
+    )
+    return plans[0].steps[0], of_gpu(facts | dict.fromkeys(windows.split(), 1) | more)
 
 
 def test_what_takes_least_is_chosen():

@@ -39,9 +39,7 @@ def persistent_view(writer: KernelWriter) -> KernelView:
     factors, sums = products(writer, heads, size)
     more = terms_of(size, kernel.splits) | in_parts(sums, kernel.splits)
     flat = len(heads) == 1
-    return tiles_view(
-        writer, size, setup, parts_behind(kernel), factors=factors, flat=flat, **more
-    )
+    return tiles_view(writer, size, setup, parts_behind(kernel), factors=factors, flat=flat, **more)
 
 
 def tiles_view(

@@ -51,7 +51,9 @@ class KernelView:
     lines: tuple[str, ...] = ()
     stores: Sequence[Store] = ()
     setup: tuple[str, ...] = ()  # what the host does before the launch
-    stored_setup: tuple[str, ...] = ()  # and what of it describes the outputs, which parts of sums are none of
+    stored_setup: tuple[
+        str, ...
+    ] = ()  # and what of it describes the outputs, which parts of sums are none of
     optional: tuple[str, ...] = ()  # parameters that parts of sums take, with defaults
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives

@@ -25,7 +25,8 @@ class Coefficients:
     how many times that more where rows are not aligned.
 
     `convolutions`: the same by how what slides comes, but the last: how many times a load takes longer for each index
-    beyond three that a term is taken apart into, those of phases twice.
+    beyond three that a term is taken apart into, those of phases twice. Of windows that lanes add up, each its own, three
+    count: us before, us a term, and TB/s of what a multiprocessor's lanes load, terms times bytes.
     """
 
     products: Mapping[tuple[str, int], tuple[float, ...]]
@@ -48,7 +49,11 @@ def measured() -> dict[str, Coefficients]:
     """By the name of a GPU.
 
     An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,400 times of 246 drawn and seven listed
-    convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8 for each tile anew has 0.6 of the products.
+    convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8 for
+    each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit, changed by
+    as much as the two had differed before. An H100's convolutions: fitted to 225 times of 39 drawn ones (regret of calls
+    that were left out 1.11, by rows scaled from an H200's 1.20); products are an H200's (regret of 32 drawn calls 1.05, of
+    rows fitted to them the same), rates those of `tritongen calibrate`.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
@@ -67,8 +72,8 @@ def measured() -> dict[str, Coefficients]:
         ("subtiles", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
     }
     convolutions = {
-        ("gathered", 2): (5.65, 0.584, 1.15, 0.616, 9.32, 0.0159, 0.297, 1.42),
-        ("gathered", 4): (6.48, 0.196, 1.33, 0.401, 6.68, 0.0246, 0.723, 1.3),
+        ("gathered", 2): (5.28, 0.625, 1.03, 0.541, 9.32, 0.0126, 0.297, 1.5),
+        ("gathered", 4): (6.48, 0.196, 1.42, 0.383, 6.68, 0.0246, 0.738, 1.21),
         ("packed", 2): (4.94, 2.02, 1.23, 11.3, 42.3, 0.0598, 0.368, 1.38),
         ("packed", 4): (3.25, 2.45, 0.467, 4.74, 41.1, 0.0464, 0.488, 1.09),
         ("pad4", 2): (4.56, 2, 0.843, 4.48, 45.1, 0.0593, 0.156, 1),
@@ -77,8 +82,38 @@ def measured() -> dict[str, Coefficients]:
         ("patches", 4): (5.17, 1.23, 0.639, 8.99, 40.4, 0.0887, 1.38, 1.12),
         ("taps", 2): (4.31, 3.85, 0.701, 5.41, 26.2, 0.112, 0.231, 1.16),
         ("taps", 4): (2.65, 2.74, 0.788, 3.6, 64.3, 0.075, 0.185, 1.1),
+        ("channels", 2): (3.5, 1, 0.1, 1, 1, 0.044, 1, 1),
+        ("channels", 4): (3.5, 1, 0.1, 1, 1, 0.085, 1, 1),
+        ("runs", 2): (3.5, 1, 0.1, 1, 1, 0.06, 1, 1),
+        ("runs", 4): (3.5, 1, 0.1, 1, 1, 0.12, 1, 1),
+        ("window", 2): (3.5, 1, 0.1, 1, 1, 0.044, 1, 1),
+        ("window", 4): (3.5, 1, 0.1, 1, 1, 0.085, 1, 1),
     }
-    return {"NVIDIA H200": Coefficients(products, convolutions)}
+    of_h100 = {
+        ("gathered", 2): (7.06, 0.664, 1.23, 1.16, 9.32, 0.00945, 1.29, 1.27),
+        ("gathered", 4): (5.4, 0.175, 2.0, 0.429, 6.68, 0.0205, 0.69, 2.09),
+        ("packed", 2): (3.95, 2.47, 1.32, 11.3, 42.3, 0.0373, 1.33, 1.0),
+        ("packed", 4): (3.8, 2.75, 0.467, 4.74, 41.1, 0.0464, 0.522, 1.17),
+        ("pad4", 2): (4.56, 2.29, 0.525, 5.02, 45.1, 0.0329, 0.17, 1.0),
+        ("pad4", 4): (3.93, 2.13, 0.693, 2.8, 55.4, 0.0823, 0.312, 1.0),
+        ("patches", 2): (3.02, 0.649, 1.08, 12.7, 43.7, 0.0737, 0.753, 1.08),
+        ("patches", 4): (5.17, 1.23, 0.639, 8.99, 40.4, 0.071, 1.29, 1.0),
+        ("taps", 2): (3.76, 3.3, 0.701, 6.07, 26.2, 0.0747, 0.216, 1.0),
+        ("taps", 4): (2.48, 2.19, 0.843, 3.85, 64.3, 0.0938, 0.185, 1.0),
+    }
+    return {
+        "NVIDIA H200": Coefficients(products, convolutions),
+        "NVIDIA H100 80GB HBM3": Coefficients(
+            products,
+            convolutions | of_h100,
+            memory=2.51,
+            copy=2.35,
+            transpose=2.07,
+            split=1.6,
+            pack=2.37,
+            join=1.88,
+        ),
+    }
 
 
 def scaled(gpu: Gpu) -> Coefficients:

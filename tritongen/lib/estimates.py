@@ -9,6 +9,7 @@ least(product_us, call, ("persistent", True, config, "descriptors"), ...)  # ("p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -169,6 +170,10 @@ def convolution_us(
     own = coefficients(gpu)
     row = own.convolutions[kind, max(2, min(itemsize, 4))]
     start, tile, wait, flops, edge, load, store, slower = row
+    if kind in ("channels", "runs", "window"):  # lanes that add up one each, without tensor cores
+        loaded = 1e-6 * math.prod(sizes) * terms * itemsize / (load * gpu.sms)
+        moved = 1e-6 * (operand_bytes + stored_bytes * math.prod(sizes)) / own.memory
+        return start + _slowest(wait * terms, loaded, moved)
     narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
     batches, M, N = sizes
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -179,7 +184,9 @@ def convolution_us(
 
     full, apart = max(64, rows), slower ** max(0, digits - 3) * (narrow if alone else 1)
     multiplied = 2e-6 * full * columns * depth * (1 + edge * (1 / full + 1 / columns)) / flops
-    loaded = 1e-6 * (rows + min(columns, max(8, N))) * depth * itemsize / load
+    # Weights lie side by side: of "gathered" ones lanes load several, where each place is loaded by itself.
+    others = min(columns, max(8, N)) * (0.25 if kind == "gathered" else 1)
+    loaded = 1e-6 * (rows + others) * depth * itemsize / load
     waited = wait / max(1, config["num_stages"] - 1)
     step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
     stored = 1e-4 * store * rows * columns * (0.5 + 4 / stored_bytes if uneven else 1)

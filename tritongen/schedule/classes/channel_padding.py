@@ -32,7 +32,9 @@ def with_padded_channels(group: Group) -> Group:
     (channel,) = product.k
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
-    padded, counted = fresh(f"{channel.index}_padded", taken), fresh(f"{channel.index}_count", taken)
+    padded, counted = fresh(f"{channel.index}_padded", taken), fresh(
+        f"{channel.index}_count", taken
+    )
     whole = (channel.hi + LINE - 1) // LINE * LINE
     product = replace(product, padded=padded, counted=counted)
     defines = (ir.Define(padded, whole), ir.Define(counted, channel.hi))

@@ -415,9 +415,7 @@ def in_parts_of(
     )
 
 
-def pointers_in_parts(
-    part: KernelPlan, finish: KernelPlan, times: str, described: bool
-) -> Variant:
+def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, described: bool) -> Variant:
     """Few tiles of factors that are computed, gathered or scaled: as many programs as hide what each waits for.
 
     bf16 on an H200, us (in one part): attention's second product and all before, 8 heads of 1 row and 8192 keys 36 (73),

@@ -199,11 +199,12 @@ def make(name, group, stores, dims, facts) -> Step:
     variants = (*one.variants, *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
-        # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
+        # Few channels out a group, or few terms: a lane adds up its window by itself.
         rows = replace(group, row=group.nests[0].box)
-        more, known, windows, orders = window.beside(name, rows, stores, dims, facts, "N < 8")
-        kernels = (*kernels[:-1], *more, kernels[-1])
-        numbers, variants = (*numbers, *known), (*windows, *variants)
+        more, known, windows, orders = window.beside(name, rows, stores, dims, facts)
+        kernels, numbers = (*kernels[:-1], *more, kernels[-1]), (*numbers, *known)
+        compared = (replace(w, estimate=of_convolution(w.name, TERMS, "0")) for w in windows)
+        variants = (*compared, *variants)
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
 

@@ -36,6 +36,7 @@ MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
 UNROLLED = 256  # terms of all steps, each of weight 1: Triton takes seconds for more
 UNROLLED_WEIGHTED = 400  # of channels last times weights: 7 x 7 in 8 steps 114 us, in 5 132
 HELD, HELD_WEIGHTED = 64, 10  # terms whose loads a thread has room for beside its sums
+RUN_TERMS = 40  # computed ones that are loaded in whole runs
 GATHERED = 32  # terms in any order that LLVM may hold as one vector: Triton 3.6 ends the process
 
 
@@ -144,8 +145,8 @@ def in_lines(group: Group, dims) -> tuple[Pack, ...]:
     return ()
 
 
-def beside(name, group, stores, dims, facts, when: str):
-    """The same for a step of another class, but for the last: its ways where `when` holds as well.
+def beside(name, group, stores, dims, facts):
+    """The same for a step of another class, but for the last.
 
     Lanes lie along memory, or products of several channels are faster: conv1d of 32 channels stored last, f32 83 x 7976,
     two columns, 150 us, by products 39.
@@ -155,7 +156,7 @@ def beside(name, group, stores, dims, facts, when: str):
     kernels, numbers, ways, orders = variants(name, group, stores, dims, facts)
     lined = f"(channels == 1 or not {orders[0].fact}) and " if orders else ""
     few = tuple(
-        replace(w, when=f"{when} and {'' if w.name == 'channels' else lined}{w.when}", packs=())
+        replace(w, when=f"{'' if w.name == 'channels' else lined}{w.when}", packs=())
         for w in ways[:-1]
     )
     spoken = {"rows", "cols"} - {n for w in few for run in w.launches for n in names(run.grid[0])}
@@ -236,7 +237,8 @@ def with_runs(
     outputs a lane 80, padded 92, with one 50. Odd lines begin anywhere, and are no runs: 3x3 means of 107 x 57 143 us (63
     as loads of their own), at stride 2 of 233 x 133 2,231 (1,738), of lines of 2,359 32 (18). Not so where terms are
     `computed`, depthwise 2 x 4 of 251 x 50 x 21 x 95 60 us (140), f32 3 x 6 of 55 x 672 x 34 x 81 493 (721); of three
-    terms of 16 bits 306 (155).
+    terms of 16 bits 306 (155); nor of many, whose loads wait for one another (H100): f32 conv1d of 14 terms 27 (37), of
+    114, two apart, 706 (97), conv2d of 54 4,271 (346).
     """
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
@@ -248,7 +250,7 @@ def with_runs(
     few = f"(lane_stride == 1 or terms < {GATHERED}) and " if gathered else ""
     good = "line % 2 == 0 and itemsize <= 2 * lane_stride"
     if computed:
-        good = "(line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)"
+        good = f"terms <= {RUN_TERMS} and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)"
     return (
         kernel,
         numbers,
@@ -330,7 +332,7 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     unrolled_terms = UNROLLED_WEIGHTED if weighted else UNROLLED
     most_terms = unrolled_terms // weight_of(group, step or (() if orders else axes[2].digits))
     config = channels_tile(cols, weighted) if orders else columns_tile(cols, bool(step))
-    few = f"{most_terms} // terms"  # of steps
+    few = f"{most_terms} // max(1, terms)"  # of steps
     if step:
         stride = f"stride_{step[0].index}"
         numbers += [(steps, axes[1].extent), (stride, stride_of(group, step[0].index))]
@@ -352,9 +354,8 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     )
     why = "a window small enough to unroll"
     if orders:
-        # Lanes of two bytes: depthwise 7 x 4 of 739 channels, bf16, 2,788 us, in lines copied first 327; 3 x 3 of 383 105, 95.
-        wide = f"({cols} * itemsize % 4 == 0 or terms < 8)"
-        when = " and ".join([*(o.fact for o in orders), wide, when])
+        # An odd number of channels, too: depthwise 5 x 2 of 673 in f16 86 us, by lines 122 and 225 (H100).
+        when = " and ".join([*(o.fact for o in orders), when])
         why = f"{why}, memory running along the channels"
     launches = (Launch(kernel.name, (grid,)),)
     return kernel, numbers, Variant(kind, when, why, config, launches, requires=requires)
