@@ -128,6 +128,11 @@ CLASSES: dict[str, tuple[Source, ...]] = {
     ),
     "products": products(HALVES),
     "products f32": products(FULL),
+    "few rows f32": (
+        *specs("linear linear_gelu swiglu_linear", PRODUCT, dtypes=FULL, batch=(1, 8)),
+        *specs("matmul bmm", PRODUCT | {"M": (1, 8)}, dtypes=FULL),
+        *specs("matmul", PRODUCT | {"N": (1, 8), "K": LONG, "M": (1, 1024)}, dtypes=FULL),
+    ),
     "products 8 bits": specs("int8_linear", PRODUCT, dtypes=HALVES, rivals=INT8, exact=INT8_EXACT),
     "convolutions": (
         *specs("conv1d conv2d conv3d conv_group_norm_silu", IMAGE | WINDOW, **CONVOLVED),

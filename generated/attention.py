@@ -159,7 +159,7 @@ def attention_s_tiles(
     s_batch, s_m, s_n,
     PRECISION: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
@@ -186,7 +186,10 @@ def attention_s_tiles(
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
-        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        if LANES:  # few rows or columns
+            s_sum += tl.sum(q[:, :, None] * k_[None, :, :], 1)
+        else:
+            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
     if s_sum_parts_ptr is not None:
         tl.store(
@@ -450,6 +453,12 @@ def choose_attention_s(
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -465,7 +474,7 @@ def choose_attention_s(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -543,7 +552,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
@@ -1016,7 +1025,7 @@ def attention_backward_s_sum_tiles(
     s_sum_batch, s_sum_m, s_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
@@ -1042,7 +1051,10 @@ def attention_backward_s_sum_tiles(
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
-        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        if LANES:  # few rows or columns
+            s_sum += tl.sum(q[:, :, None] * k_[None, :, :], 1)
+        else:
+            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
     if s_sum_parts_ptr is not None:
         tl.store(
@@ -1773,6 +1785,12 @@ def choose_attention_backward_s_sum(
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -1788,7 +1806,7 @@ def choose_attention_backward_s_sum(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1862,7 +1880,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)

@@ -304,7 +304,7 @@ def bmm_tiles(
     y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -330,7 +330,10 @@ def bmm_tiles(
             mask=(n < N) & (k[:, None] < K),
             other=0.0,
         )
-        y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            y_sum += tl.sum(a[:, :, None] * b[None, :, :], 1)
+        else:
+            y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if y_sum_parts_ptr is not None:
         tl.store(
@@ -434,6 +437,12 @@ def choose_bmm(
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -449,7 +458,7 @@ def choose_bmm(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -544,7 +553,7 @@ def launch_bmm(a, b, y) -> None:
             TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -921,7 +930,7 @@ def bmm_backward_da_tiles(
     da_m, da_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -947,7 +956,10 @@ def bmm_backward_da_tiles(
             mask=(n < K) & (k[:, None] < N),
             other=0.0,
         )
-        da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            da_sum += tl.sum(dy[:, :, None] * b[None, :, :], 1)
+        else:
+            da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if da_sum_parts_ptr is not None:
         tl.store(
@@ -1242,7 +1254,7 @@ def bmm_backward_db_tiles(
     db_n, db_m,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -1268,7 +1280,10 @@ def bmm_backward_db_tiles(
             mask=(n < K) & (k[:, None] < M),
             other=0.0,
         )
-        db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            db_sum += tl.sum(dy[:, :, None] * a[None, :, :], 1)
+        else:
+            db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if db_sum_parts_ptr is not None:
         tl.store(
@@ -1372,6 +1387,12 @@ def choose_bmm_backward_da(
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -1387,7 +1408,7 @@ def choose_bmm_backward_da(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1482,7 +1503,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1572,6 +1593,12 @@ def choose_bmm_backward_db(
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -1587,7 +1614,7 @@ def choose_bmm_backward_db(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1677,7 +1704,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
         grid = (PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

@@ -252,7 +252,7 @@ def linear_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -269,7 +269,10 @@ def linear_tiles(
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
-        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            y_sum += tl.sum(x[:, :, None] * w[None, :, :], 1)
+        else:
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if y_sum_parts_ptr is not None:
         tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
@@ -373,6 +376,12 @@ def choose_linear(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -388,7 +397,7 @@ def choose_linear(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -486,7 +495,7 @@ def launch_linear(x, w, b, y) -> None:
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -806,7 +815,7 @@ def linear_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -825,7 +834,10 @@ def linear_backward_dx_tiles(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
         w = tl.load(w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
-        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            dx_sum += tl.sum(dy[:, :, None] * w[None, :, :], 1)
+        else:
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if dx_sum_parts_ptr is not None:
         tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
@@ -1074,7 +1086,7 @@ def linear_backward_dw_tiles(
     dy_ptr, x_ptr, dw_ptr, N, K, K2, dy_k, dy_m, x_k, x_n, dw_m, dw_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -1093,7 +1105,10 @@ def linear_backward_dw_tiles(
             dy_ptr + k[None, :] * dy_k + m * dy_m, mask=(m < N) & (k[None, :] < K2), other=0.0
         )
         x = tl.load(x_ptr + k[:, None] * x_k + n * x_n, mask=(n < K) & (k[:, None] < K2), other=0.0)
-        dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            dw_sum += tl.sum(dy[:, :, None] * x[None, :, :], 1)
+        else:
+            dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if dw_sum_parts_ptr is not None:
         tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
@@ -1267,6 +1282,12 @@ def choose_linear_backward_dx(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -1282,7 +1303,7 @@ def choose_linear_backward_dx(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1380,7 +1401,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1468,6 +1489,12 @@ def choose_linear_backward_dw(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -1483,7 +1510,7 @@ def choose_linear_backward_dw(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1576,7 +1603,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

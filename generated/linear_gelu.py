@@ -252,7 +252,7 @@ def linear_gelu_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -269,7 +269,10 @@ def linear_gelu_tiles(
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
-        acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            acc += tl.sum(x[:, :, None] * w[None, :, :], 1)
+        else:
+            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if acc_parts_ptr is not None:
         tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
@@ -373,6 +376,12 @@ def choose_linear_gelu(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -388,7 +397,7 @@ def choose_linear_gelu(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -482,7 +491,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
             HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -839,7 +848,7 @@ def linear_gelu_forward_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -856,7 +865,10 @@ def linear_gelu_forward_tiles(
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
-        acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            acc += tl.sum(x[:, :, None] * w[None, :, :], 1)
+        else:
+            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if acc_parts_ptr is not None:
         tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
@@ -962,6 +974,12 @@ def choose_linear_gelu_forward(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -977,7 +995,7 @@ def choose_linear_gelu_forward(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1082,7 +1100,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)

@@ -235,7 +235,7 @@ def matmul_tiles(
     a_ptr, b_ptr, y_ptr, M, N, K, a_m, a_k, b_k, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -252,7 +252,10 @@ def matmul_tiles(
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(a_ptr + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         b = tl.load(b_ptr + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0)
-        y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            y_sum += tl.sum(a[:, :, None] * b[None, :, :], 1)
+        else:
+            y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if y_sum_parts_ptr is not None:
         tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
@@ -347,6 +350,12 @@ def choose_matmul(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -362,7 +371,7 @@ def choose_matmul(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -452,7 +461,7 @@ def launch_matmul(a, b, y) -> None:
             TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         y_sum_parts = torch.empty((PARTS, M, N), dtype=compute, device=a.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -759,7 +768,7 @@ def matmul_backward_da_tiles(
     dy_ptr, b_ptr, da_ptr, M, K, N, dy_m, dy_n, b_n, b_n2, da_m, da_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -778,7 +787,10 @@ def matmul_backward_da_tiles(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
         b = tl.load(b_ptr + n * b_n + k[:, None] * b_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
-        da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            da_sum += tl.sum(dy[:, :, None] * b[None, :, :], 1)
+        else:
+            da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if da_sum_parts_ptr is not None:
         tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
@@ -1012,7 +1024,7 @@ def matmul_backward_db_tiles(
     dy_ptr, a_ptr, db_ptr, N, K, M, dy_m, dy_m2, a_m, a_n, db_n, db_m,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -1031,7 +1043,10 @@ def matmul_backward_db_tiles(
             dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         )
         a = tl.load(a_ptr + k[:, None] * a_m + n * a_n, mask=(n < K) & (k[:, None] < M), other=0.0)
-        db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            db_sum += tl.sum(dy[:, :, None] * a[None, :, :], 1)
+        else:
+            db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if db_sum_parts_ptr is not None:
         tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
@@ -1126,6 +1141,12 @@ def choose_matmul_backward_da(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -1141,7 +1162,7 @@ def choose_matmul_backward_da(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1231,7 +1252,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         da_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=b.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1319,6 +1340,12 @@ def choose_matmul_backward_db(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 64 // min(2, lib.pow2(N)),
+            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -1334,7 +1361,7 @@ def choose_matmul_backward_db(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers"),
+        ), "slim"),
         ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
@@ -1419,7 +1446,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         db_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=a.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

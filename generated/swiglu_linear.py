@@ -77,7 +77,8 @@ def swiglu_linear_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
+    up_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -101,8 +102,14 @@ def swiglu_linear_tiles(
         wu = tl.load(
             wu_ptr + n * wu_n + k[:, None] * wu_k, mask=(n < N) & (k[:, None] < K), other=0.0
         )
-        gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
-        up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            gate += tl.sum(x[:, :, None] * wg[None, :, :], 1)
+        else:
+            gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            up += tl.sum(x[:, :, None] * wu[None, :, :], 1)
+        else:
+            up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if gate_parts_ptr is not None:
         tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
@@ -194,6 +201,12 @@ def choose_swiglu_linear(
             BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), gpu.sms) else 32,
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 32 // min(2, lib.pow2(N)),
+            BLOCK_N := 32 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes", 0, 2),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -209,7 +222,7 @@ def choose_swiglu_linear(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers", 0, 2),
+        ), "slim", 0, 2),
         ("thin", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
         ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
@@ -267,7 +280,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
@@ -442,7 +455,8 @@ def swiglu_linear_forward_tiles(
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
+    up_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -466,8 +480,14 @@ def swiglu_linear_forward_tiles(
         wu = tl.load(
             wu_ptr + n * wu_n + k[:, None] * wu_k, mask=(n < N) & (k[:, None] < K), other=0.0
         )
-        gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
-        up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            gate += tl.sum(x[:, :, None] * wg[None, :, :], 1)
+        else:
+            gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            up += tl.sum(x[:, :, None] * wu[None, :, :], 1)
+        else:
+            up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if gate_parts_ptr is not None:
         tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
@@ -564,6 +584,12 @@ def choose_swiglu_linear_forward(
             BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), gpu.sms) else 32,
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
+        ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
+            BLOCK_M := min(2, lib.pow2(M)) if M <= N else 32 // min(2, lib.pow2(N)),
+            BLOCK_N := 32 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes", 0, 2),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
@@ -579,7 +605,7 @@ def choose_swiglu_linear_forward(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
-        ), "pointers", 0, 2),
+        ), "slim", 0, 2),
         ("thin", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
         ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
@@ -642,7 +668,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
+    elif variant in ("lanes", "split_pointers"):
         PARTS = config["PARTS"]
         gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)

@@ -91,6 +91,15 @@ def test_ragged(operands):
     torch.testing.assert_close(y, factor * (a @ b), rtol=1e-5, atol=1e-5)
 
 
+def test_lanes_multiply_few_rows(operands):
+    own = dict(BLOCK_M=2, BLOCK_N=32, BLOCK_K=16, GROUP_M=2)
+    optional = ("LANES: tl.constexpr = False",)
+    parameters = *"a_ptr b_ptr y_ptr M N K".split(), *constants(**own)
+    run = kernel("contraction", *parameters, factors=POINTERS, lanes=True, optional=optional)
+    run[(triton.cdiv(M, 2) * triton.cdiv(N, 32),)](*operands, M, N, K, **own, LANES=True)
+    check(operands)
+
+
 @pytest.mark.parametrize("parts", [0, 1, 3])
 @pytest.mark.parametrize("template", ["contraction", "persistent"])
 def test_split_sums(template, parts, operands):

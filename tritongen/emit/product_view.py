@@ -103,6 +103,7 @@ class ProductView(KernelView):
     taps: str = ""
     index: str = "tl.int64"  # what coordinates are counted in
     splits: bool = False  # a program may add up one CHUNK of the terms
+    lanes: bool = False  # lanes may multiply, without tl.dot
     phases: bool = False  # batches lie between one another in memory
     inside: str = "(m < M) & (n < N)"
     factors: Sequence[Factor] = ()

@@ -53,7 +53,8 @@ def measured() -> dict[str, Coefficients]:
     each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit, changed by
     as much as the two had differed before. An H100's convolutions: fitted to 225 times of 39 drawn ones (regret of calls
     that were left out 1.11, by rows scaled from an H200's 1.20); products are an H200's (regret of 32 drawn calls 1.05, of
-    rows fitted to them the same), rates those of `tritongen calibrate`.
+    rows fitted to them the same), rates those of `tritongen calibrate`; "slim" of f32 and "lanes" are fitted to 17 and 6
+    times of an H100.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
@@ -66,6 +67,8 @@ def measured() -> dict[str, Coefficients]:
         ("pointers", 1): (3.6, 1.64, 0.349, 7.51, 18.7, 0.0496, 0.895, 0.855),
         ("pointers", 2): (4, 0.917, 0.726, 10.3, 84.4, 0.0885, 1.14, 0.529),
         ("pointers", 4): (2.73, 1.27, 1.47, 1.03, 4.79, 0.0481, 3.7, 0.312),
+        ("slim", 4): (4.38, 1.42, 0.509, 0.612, 4.79, 0.101, 3.7, 0.312),
+        ("lanes", 4): (3.75, 1, 1.43, 0.25, 1, 0.03, 1, 0.3),
         ("presplit rhs", 4): (3.42, 0.659, 1.16, 3.86, 11.8, 0.123, 0.56, 0.747),
         ("planes", 2): (4.76, 2.74, 1.04, 14.6, 211, 0.197, 0.365, 1.16),
         ("planes", 4): (6.39, 1.32, 2.68, 1.31, 10.5, 0.0718, 0.963, 0.519),
@@ -101,6 +104,7 @@ def measured() -> dict[str, Coefficients]:
         ("taps", 2): (3.76, 3.3, 0.701, 6.07, 26.2, 0.0747, 0.216, 1.0),
         ("taps", 4): (2.48, 2.19, 0.843, 3.85, 64.3, 0.0938, 0.185, 1.0),
     }
+    products |= {("slim", size): products["pointers", size] for size in (1, 2)}
     return {
         "NVIDIA H200": Coefficients(products, convolutions),
         "NVIDIA H100 80GB HBM3": Coefficients(

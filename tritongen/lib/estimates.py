@@ -83,13 +83,14 @@ def product_us(
     own = coefficients(gpu)
     start, tile, wait, flops, edge, load, store, odd = own.products[kind, min(itemsize, 4)]
     narrow_load, narrow_wait = 5.02, 4.52  # times what it is where lanes load 16 bytes
+    pointed = kind in ("pointers", "slim", "lanes")
     batches, M, N, K = sizes
     rows, terms = config["BLOCK_M"] * (3 if kind == "subtiles" else 1), config["BLOCK_K"]
     columns, stages = config["BLOCK_N"] * sums, config["num_stages"]
     parts, beside = config.get("PARTS", 0), config.get("PROGRAMS", 1)
     programs = batches * cdiv(M, rows) * cdiv(N, config["BLOCK_N"]) * max(1, parts)
     steps = cdiv(config.get("CHUNK", K), terms)
-    if kind == "pointers":  # as many as there are registers and shared memory for
+    if pointed:  # as many as there are registers and shared memory for
         beside = _beside(config, columns, itemsize)
         copied = transposed = 0
     elif ahead:  # what is split or converted needs no other copy
@@ -97,12 +98,13 @@ def product_us(
     each = cdiv(programs, gpu.sms)
     beside = max(1, min(beside, each))
 
-    full = max(64, rows) if kind != "pointers" else rows  # what tensor cores multiply at once
-    multiplied = 2e-6 * full * columns * terms * (3 if tf32x3 and itemsize == 4 else 1)
+    full = rows if pointed else max(64, rows)  # what is multiplied at once
+    thrice = tf32x3 and itemsize == 4 and kind != "lanes"
+    multiplied = 2e-6 * full * columns * terms * (3 if thrice else 1)
     multiplied *= (1 + edge * (1 / full + 1 / columns)) / flops
     loaded = 1e-6 * (min(rows, M) + min(columns, N * sums)) * min(terms, K) * itemsize / load
     waited = wait / max(1, stages - 1)
-    if kind == "pointers" and not vectorized:
+    if kind in ("pointers", "slim") and not vectorized:
         loaded, waited = loaded * narrow_load, waited * narrow_wait
     step = _slowest(waited, beside * multiplied, beside * loaded)
     stored = 1e-4 * store * rows * columns * (2 if parts else 1)

@@ -121,6 +121,7 @@ class KernelPlan:
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it
     pairs: bool = False  # two terms of a factor lie in one element, and are loaded as one
     splits: bool = False  # several programs may share a sum, each with one CHUNK of its terms
+    lanes: bool = False  # lanes may multiply few rows or columns, without tensor cores
     # numbers of one program, from its batch digits alone
     lets: tuple[tuple[str, Poly], ...] = ()
     # (coordinate, extent), where the axes have more points than the op

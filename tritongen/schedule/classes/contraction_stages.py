@@ -79,7 +79,7 @@ def where_room(step: Step, variant: Variant) -> Variant:
     """Where the GPU has the shared memory that the variant takes, whatever the call."""
     if not dict(variant.config).keys() >= {*BLOCKS, "num_stages"}:
         return variant
-    if DESCRIBED & names(variant.requires):
+    if DESCRIBED & names(variant.requires) or "LANES" in dict(variant.config):
         return variant
     kernel = step.kernel(variant.launches[0].kernel)
     rooms = dict[int, int]()  # what each width of elements takes

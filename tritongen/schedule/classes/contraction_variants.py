@@ -19,7 +19,7 @@ from tritongen.schedule.classes.contraction_operands import (
     pair_of,
     stored_whole,
 )
-from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted
+from tritongen.schedule.classes.contraction_stages import SUBTILES, fitted, itemsizes
 from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
@@ -30,8 +30,9 @@ from tritongen.schedule.views import accesses, views
 # Where both terms of an element are put side by side (tl.join), lanes hold 8 of each factor's terms: of fewer than 64
 # in a tl.dot Triton 3.6 multiplies some twice.
 LEAST_OF_PAIRS = 64
-# How factors come to the tensor cores, by the kernel: a row of `lib.estimates`.
+# How factors come to the tensor cores, by the kernel, or by the variant: a row of `lib.estimates`.
 HOW = {"contraction": "pointers", "persistent": "descriptors", "subtiles": "subtiles"}
+HOW |= {"slim": "slim", "lanes": "lanes"}
 # Terms a step between bounds that operands hold: of 128, Triton 3.6 fails an assertion (Utility.cpp:242).
 MOST_BETWEEN_READ = 64
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
@@ -50,17 +51,21 @@ def make(name, group, stores, dims, facts) -> Step:
         )
 
     scale = group.nests[0].fold.scale
+    tiles = () if scale else described(group, axes, seen, dims, facts)
     most = run(scale, p.k[0].index, facts) if scale else MOST_BETWEEN_READ * reads_bounds(group)
     pairs = has_pairs(group) and (not scale or most >= LEAST_OF_PAIRS)
     splits = not any(n.fold.guards for n in group.nests[: group.products])
     pointers = kernel("tiles", "contraction", pairs=pairs, splits=splits)
+    lanes = bool(tiles) and splits and not pairs and group.nests[0].dtype != "i64"
+    pointers = replace(pointers, lanes=lanes and 4 in itemsizes(pointers))
     finish = kernel("combine", "combine", "finish")
     kernels: tuple[KernelPlan, ...] = (pointers,)
-    tiles = () if scale else described(group, axes, seen, dims, facts)
     variants = by_pointers(pointers, times, bool(tiles))
     if splits:
         kernels = (pointers, finish)
         variants = (pointers_in_parts(pointers, finish, times, bool(tiles)), *variants)
+    if pointers.lanes:
+        variants = (few_by_lanes(pointers, finish, times), *variants)
     least = LEAST_OF_PAIRS if pairs else 0
     variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
     if tiles:
@@ -97,7 +102,7 @@ def by_estimate(
 ) -> Variant:
     """Chosen wherever it is right and takes least. `converts`: a factor has 8 bits where the other one has more."""
     kernel = next(k for k in kernels if k.name == variant.launches[0].kernel)
-    kind, ahead = HOW.get(kernel.skeleton, ""), "0"
+    kind, ahead = HOW.get(variant.name) or HOW.get(kernel.skeleton, ""), "0"
     if kernel.skeleton == "tf32x3":
         kind, ahead = "presplit", f"4 * {times}(M * K + K * N)"
     elif kernel.skeleton == "tf32x3_half" and kernel.swapped:
@@ -354,7 +359,7 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
             finish,
             times,
             requires,
-            (128, 128 // share, depth, warps, stages),
+            (within("M", 128), within("N", 128 // share), depth, warps, stages),
             1,
             grid,
         ),
@@ -364,7 +369,7 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
             finish,
             times,
             requires,
-            (64, 64 // share, depth, "4", few),
+            (within("M", 64), within("N", 64 // share), depth, "4", few),
             3,
             grid,
         ),
@@ -377,20 +382,17 @@ def in_parts_of(
     finish: KernelPlan,
     times: str,
     requires: str,
-    most: tuple[int, int, str, str, str],
+    sides: tuple[str, str, str, str, str],
     programs: int,
     grid: str,
+    *more: tuple[str, str],
 ) -> Variant:
-    """`most`: rows and columns of the largest tile, its terms, warps and stages; `programs` a multiprocessor."""
+    """`sides`: rows, columns and terms of a tile, its warps and stages; `programs` a multiprocessor."""
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
-    rows, width, depth, warps, stages = most
     busy = "sms" if programs == 1 else f"{programs} * sms"
     config = tile(
-        f"max(16, min({rows}, pow2(M)))",
-        f"max(16, min({width}, pow2(N)))",
-        depth,
-        warps,
-        stages,
+        *sides,
+        *more,
         ("PARTS", f"parts({busy}, {tiles}, cdiv(K, BLOCK_K))"),
         ("CHUNK", "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"),
         programs=str(programs) if "PROGRAMS" in grid else "",
@@ -415,6 +417,26 @@ def in_parts_of(
     )
 
 
+def within(extent: str, most: int) -> str:
+    """A side of a tile of tl.dot that is no longer than what it walks."""
+    return f"max(16, min({most}, pow2({extent})))"
+
+
+def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
+    """One or two rows or columns of f32: each factor is read once, and lanes multiply it as it comes, exactly.
+
+    us on an H100, M x N x K (`slim`; `split`): 1 x 11944 x 4967 116 (148; 304), 2 x 632 x 6072 20 (96; 23), 72 times
+    2 x 119 x 1600 39 (60; 85). Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217).
+    """
+    sums = 64 // columns(kernel)
+    rows = f"min(2, pow2(M)) if M <= N else {sums} // min(2, pow2(N))"
+    sides = rows, f"{sums} // BLOCK_M", "64", "4", "1"
+    requires = "itemsize == 4 and (M <= 2 or N <= 2)"
+    name, grid = "lanes", "PARTS * {tiles}"
+    lanes = ("LANES", "True")
+    return in_parts_of(name, kernel, finish, times, requires, sides, 8, grid, lanes)
+
+
 def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, described: bool) -> Variant:
     """Few tiles of factors that are computed, gathered or scaled: as many programs as hide what each waits for.
 
@@ -437,7 +459,7 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, describe
         finish,
         times,
         requires,
-        (64, width // share, depth, "4", str(stages)),
+        (within("M", 64), within("N", width // share), depth, "4", str(stages)),
         programs,
         "PARTS * {tiles}",
     )
