@@ -49,12 +49,12 @@ def measured() -> dict[str, Coefficients]:
     """By the name of a GPU.
 
     An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,400 times of 246 drawn and seven listed
-    convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8 for
-    each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit, changed by
-    as much as the two had differed before. An H100's convolutions: fitted to 225 times of 39 drawn ones (regret of calls
-    that were left out 1.11, by rows scaled from an H200's 1.20); products are an H200's (regret of 32 drawn calls 1.05, of
-    rows fitted to them the same), rates those of `tritongen calibrate`; "slim" of f32 and "lanes" are fitted to 17 and 6
-    times of an H100.
+    convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8
+    for each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit,
+    changed by as much as the two had differed before. An H100's convolutions, but for patches and taps, are fitted to 225
+    times of 39 drawn ones (regret of calls that were left out 1.08, by an H200's rows 1.18); products are an H200's
+    (regret of 32 drawn calls 1.05, of rows fitted to them the same), rates those of `tritongen calibrate`; "slim" of f32
+    and "lanes" are fitted to 17 and 6 times of an H100.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
@@ -93,16 +93,12 @@ def measured() -> dict[str, Coefficients]:
         ("window", 4): (3.5, 1, 0.1, 1, 1, 0.085, 1, 1),
     }
     of_h100 = {
-        ("gathered", 2): (7.06, 0.664, 1.23, 1.16, 9.32, 0.00945, 1.29, 1.27),
-        ("gathered", 4): (5.4, 0.175, 2.0, 0.429, 6.68, 0.0205, 0.69, 2.09),
-        ("packed", 2): (3.95, 2.47, 1.32, 11.3, 42.3, 0.0373, 1.33, 1.0),
-        ("packed", 4): (3.8, 2.75, 0.467, 4.74, 41.1, 0.0464, 0.522, 1.17),
-        ("pad4", 2): (4.56, 2.29, 0.525, 5.02, 45.1, 0.0329, 0.17, 1.0),
-        ("pad4", 4): (3.93, 2.13, 0.693, 2.8, 55.4, 0.0823, 0.312, 1.0),
-        ("patches", 2): (3.02, 0.649, 1.08, 12.7, 43.7, 0.0737, 0.753, 1.08),
-        ("patches", 4): (5.17, 1.23, 0.639, 8.99, 40.4, 0.071, 1.29, 1.0),
-        ("taps", 2): (3.76, 3.3, 0.701, 6.07, 26.2, 0.0747, 0.216, 1.0),
-        ("taps", 4): (2.48, 2.19, 0.843, 3.85, 64.3, 0.0938, 0.185, 1.0),
+        ("gathered", 2): (6.34, 0.781, 1.16, 0.948, 9.32, 0.00942, 0.858, 1.31),
+        ("gathered", 4): (5.78, 0.196, 1.99, 0.43, 6.68, 0.0205, 0.69, 1.81),
+        ("packed", 2): (4.62, 2.83, 1.38, 11.3, 42.3, 0.0373, 0.619, 1.07),
+        ("packed", 4): (3.48, 2.57, 0.467, 4.74, 41.1, 0.0434, 0.488, 1.09),
+        ("pad4", 2): (4.56, 2.24, 0.63, 4.48, 45.1, 0.0369, 0.167, 1.0),
+        ("pad4", 4): (3.36, 2.37, 0.778, 3.0, 55.4, 0.0704, 0.292, 1.0),
     }
     products |= {("slim", size): products["pointers", size] for size in (1, 2)}
     return {
