@@ -115,13 +115,12 @@ def product_us(
     moved = itemsize * (M * K + K * N * sums) + stored_bytes * M * N
     read = programs * steps * terms * (rows + columns) * itemsize
     us = start + _slowest(tiles, 1e-6 * batches * moved / own.memory, 1e-6 * read / own.l2)
-    for count, rate in (
-        (2 * copied, own.copy),
-        (2 * transposed, own.transpose),
-        (3 * ahead, own.split),
-    ):
-        if count:
-            us += own.copy_us + 1e-6 * count / rate
+    if copied:
+        us += own.copy_us + 2e-6 * copied / own.copy
+    if transposed:
+        us += own.copy_us + 2e-6 * transposed / own.transpose
+    if ahead:
+        us += own.copy_us + 3e-6 * ahead / own.split
     if parts:
         us += own.join_us + 4e-6 * (parts + 1) * batches * M * N * sums / own.join
     return us
@@ -129,7 +128,8 @@ def product_us(
 
 def _slowest(a: float, b: float, c: float) -> float:
     """About the largest: what overlaps is never hidden wholly."""
-    return (a**4 + b**4 + c**4) ** 0.25
+    a, b, c = a * a, b * b, c * c
+    return math.sqrt(math.sqrt(a * a + b * b + c * c))
 
 
 def _beside(config: dict[str, int], columns: int, itemsize: int) -> int:
