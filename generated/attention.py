@@ -206,9 +206,9 @@ def attention_s_tiles(
 def attention_s_combine(
     s_sum_parts_ptr, s_ptr, scale, batches, S, L, s_batch, s_m, s_n,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -217,13 +217,15 @@ def attention_s_combine(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     inside = (m < S) & (n < L)
     # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
-    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    s_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         s_sum += tl.load(
             s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    s_sum = tl.sum(s_sum, 0)
     s = scale * s_sum
     tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
 
@@ -375,9 +377,9 @@ def attention_o_tiles(
 def attention_o_combine(
     o_sum_parts_ptr, o_sum2_ptr, o_ptr, batches, S, E, o_sum2_batch, o_sum2_m, o_batch, o_m,
     o_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -385,13 +387,15 @@ def attention_o_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < E)
     # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
-    o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    o_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         o_sum += tl.load(
             o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    o_sum = tl.sum(o_sum, 0)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
     o = o_sum / o_sum2
@@ -515,11 +519,12 @@ def launch_attention_s(q, k_, s, scale) -> None:
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_s_combine[grid](
             s_sum_parts, s, scale, B * H, S, L, *s.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
@@ -561,11 +566,12 @@ def launch_attention_s(q, k_, s, scale) -> None:
             PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_s_combine[grid](
             s_sum_parts, s, scale, B * H, S, L, *s.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
@@ -757,10 +763,11 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
             HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
             enable_fp_fusion=True, o_sum_parts_ptr=o_sum_parts, **config,
         )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_o_combine[grid](
             o_sum_parts, o_sum2, o, B * H, S, E, *o_sum2.stride(), *o.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
@@ -1069,9 +1076,9 @@ def attention_backward_s_sum_tiles(
 @triton.jit
 def attention_backward_s_sum_combine(
     s_sum_parts_ptr, s_sum_ptr, batches, S, L, s_sum_batch, s_sum_m, s_sum_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1079,13 +1086,15 @@ def attention_backward_s_sum_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < L)
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
-    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    s_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         s_sum += tl.load(
             s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    s_sum = tl.sum(s_sum, 0)
     tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside)
 
 
@@ -1329,9 +1338,9 @@ def attention_backward_dp_sum_tiles(
 @triton.jit
 def attention_backward_dp_sum_combine(
     dp_sum_parts_ptr, dp_sum_ptr, batches, S, L, dp_sum_batch, dp_sum_m, dp_sum_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1339,13 +1348,15 @@ def attention_backward_dp_sum_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < L)
     # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
-    dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    dp_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dp_sum += tl.load(
             dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    dp_sum = tl.sum(dp_sum, 0)
     tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside)
 
 
@@ -1410,9 +1421,9 @@ def attention_backward_dq_tiles(
 @triton.jit
 def attention_backward_dq_combine(
     dq_sum_parts_ptr, dq_ptr, batches, S, E, dq_batch, dq_m, dq_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1420,13 +1431,15 @@ def attention_backward_dq_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < E)
     # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
-    dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    dq_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dq_sum += tl.load(
             dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    dq_sum = tl.sum(dq_sum, 0)
     tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
 
 
@@ -1498,9 +1511,9 @@ def attention_backward_dk_tiles(
 @triton.jit
 def attention_backward_dk_combine(
     dk_sum_parts_ptr, dk_ptr, batches, L, E, dk_batch, dk_m, dk_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1508,13 +1521,15 @@ def attention_backward_dk_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < L) & (n < E)
     # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
-    dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    dk_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dk_sum += tl.load(
             dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    dk_sum = tl.sum(dk_sum, 0)
     tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
 
 
@@ -1578,9 +1593,9 @@ def attention_backward_dv_tiles(
 @triton.jit
 def attention_backward_dv_combine(
     dv_sum_parts_ptr, dv_ptr, batches, E, L, dv_batch, dv_n, dv_m,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1588,13 +1603,15 @@ def attention_backward_dv_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < E) & (n < L)
     # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
-    dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    dv_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dv_sum += tl.load(
             dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    dv_sum = tl.sum(dv_sum, 0)
     tl.store(dv_ptr + batch * dv_batch + n * dv_n + m * dv_m, dv_sum, mask=inside)
 
 
@@ -1846,10 +1863,11 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_s_sum_combine[grid](
             s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
@@ -1888,10 +1906,11 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             q, k_, s_sum, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_s_sum_combine[grid](
             s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
@@ -2159,10 +2178,11 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
             *dp_sum.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, dp_sum_parts_ptr=dp_sum_parts, **config,
         )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dp_sum_combine[grid](
             dp_sum_parts, dp_sum, B * H, S, L, *dp_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
@@ -2257,10 +2277,11 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, dq_sum_parts_ptr=dq_sum_parts, **config,
         )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dq_combine[grid](
             dq_sum_parts, dq, B * H, S, E, *dq.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
@@ -2357,10 +2378,11 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, dk_sum_parts_ptr=dk_sum_parts, **config,
         )  # fmt: skip
-        grid = (batches * lib.cdiv(L, 2) * lib.cdiv(E, 256),)
+        grid = (batches * lib.cdiv(L, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dk_combine[grid](
             dk_sum_parts, dk, B * H, L, E, *dk.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
@@ -2451,10 +2473,11 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, dv_sum_parts_ptr=dv_sum_parts, **config,
         )  # fmt: skip
-        grid = (batches * lib.cdiv(E, 2) * lib.cdiv(L, 256),)
+        grid = (batches * lib.cdiv(E, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dv_combine[grid](
             dv_sum_parts, dv, B * H, E, L, *dv.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (batches * lib.cdiv(E, BLOCK_M) * lib.cdiv(L, BLOCK_N),)

@@ -349,9 +349,9 @@ def bmm_tiles(
 def bmm_combine(
     y_sum_parts_ptr, y_ptr, B, M, N, y_batch, y_m, y_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -359,13 +359,15 @@ def bmm_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < M) & (n < N)
     # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         y_sum += tl.load(
             y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    y_sum = tl.sum(y_sum, 0)
     tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
 
 
@@ -526,10 +528,12 @@ def launch_bmm(a, b, y) -> None:
             enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         bmm_combine[grid](
             y_sum_parts, y, B, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
@@ -562,10 +566,12 @@ def launch_bmm(a, b, y) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
-        grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         bmm_combine[grid](
             y_sum_parts, y, B, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -975,9 +981,9 @@ def bmm_backward_da_tiles(
 def bmm_backward_da_combine(
     da_sum_parts_ptr, da_ptr, B, M, K, da_batch, da_m, da_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -985,13 +991,15 @@ def bmm_backward_da_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < M) & (n < K)
     # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
-    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    da_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         da_sum += tl.load(
             da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    da_sum = tl.sum(da_sum, 0)
     tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
 
 
@@ -1299,9 +1307,9 @@ def bmm_backward_db_tiles(
 def bmm_backward_db_combine(
     db_sum_parts_ptr, db_ptr, B, N, K, db_batch, db_n, db_m,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1309,13 +1317,15 @@ def bmm_backward_db_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < N) & (n < K)
     # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
-    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    db_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         db_sum += tl.load(
             db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
-            mask=inside,
+            mask=inside & (part < PARTS),
             other=0,
         )
+    db_sum = tl.sum(db_sum, 0)
     tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
@@ -1476,10 +1486,12 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         bmm_backward_da_combine[grid](
             da_sum_parts, da, B, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1512,10 +1524,12 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
-        grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         bmm_backward_da_combine[grid](
             da_sum_parts, da, B, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1679,10 +1693,12 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         bmm_backward_db_combine[grid](
             db_sum_parts, db, B, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1713,10 +1729,12 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip
-        grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         bmm_backward_db_combine[grid](
             db_sum_parts, db, B, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

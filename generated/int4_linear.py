@@ -67,9 +67,9 @@ def int4_linear_tiles(
 @triton.jit
 def int4_linear_combine(
     y_sum_parts_ptr, y_ptr, M, N, y_m, y_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -77,11 +77,15 @@ def int4_linear_combine(
     inside = (m < M) & (n < N)
     # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 * 4),
     #     15)) - 8.0) * s[n, k // 128])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    y_sum = tl.sum(y_sum, 0)
     tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
 
@@ -153,10 +157,11 @@ def launch_int4_linear(x, w, s, y) -> None:
             x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         int4_linear_combine[grid](
             y_sum_parts, y, M, N, *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -293,20 +298,24 @@ def int4_linear_backward_dx_tiles(
 @triton.jit
 def int4_linear_backward_dx_combine(
     dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
     # dx[m, k] = sum[n](dy[m, n] * s[n, k // 128] * y_sub[n, k])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
@@ -408,10 +417,11 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
             dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         int4_linear_backward_dx_combine[grid](
             dx_sum_parts, dx, M, K, *dx.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

@@ -127,20 +127,24 @@ def int8_linear_nest(
 @triton.jit
 def int8_linear_combine(
     acc_parts_ptr, sx_ptr, sw_ptr, y_ptr, M, N, sx_m, sw_n, y_m, y_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for part in range(PARTS):
+    acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.int32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    acc = tl.sum(acc, 0)
     acc = acc.to(tl.int64)
     sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
     sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
@@ -258,10 +262,11 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         int8_linear_combine[grid](
             acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -283,10 +288,11 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             *y.stride(),
             enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         int8_linear_combine[grid](
             acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("large", "medium", "slim", "thin", "small"):
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
@@ -472,20 +478,24 @@ def int8_linear_backward_acc_nest(
 @triton.jit
 def int8_linear_backward_acc_combine(
     acc_parts_ptr, acc_ptr, M, N, acc_m, acc_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for part in range(PARTS):
+    acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.int32)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    acc = tl.sum(acc, 0)
     acc = acc.to(tl.int64)
     tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
 
@@ -774,10 +784,11 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
             TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         int8_linear_backward_acc_combine[grid](
             acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -798,10 +809,11 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
             x, w, acc, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
             enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         int8_linear_backward_acc_combine[grid](
             acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("large", "medium", "slim", "thin", "small"):
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)

@@ -287,20 +287,24 @@ def linear_tiles(
 def linear_combine(
     y_sum_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    y_sum = tl.sum(y_sum, 0)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
     # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
     y = y_sum + b
@@ -468,10 +472,12 @@ def launch_linear(x, w, b, y) -> None:
             enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_combine[grid](
             y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -504,10 +510,12 @@ def launch_linear(x, w, b, y) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_combine[grid](
             y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -849,20 +857,24 @@ def linear_backward_dx_tiles(
 def linear_backward_dx_combine(
     dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
     # dx[..., k] = sum[n](dy[..., n] * w[n, k])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
@@ -1120,20 +1132,24 @@ def linear_backward_dw_tiles(
 def linear_backward_dw_combine(
     dw_sum_parts_ptr, dw_ptr, N, K, dw_m, dw_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
     # dw[n, k] = sum[...](dy[..., n] * x[..., k])
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dw_sum += tl.load(
-            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
+            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dw_sum = tl.sum(dw_sum, 0)
     tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
@@ -1374,10 +1390,12 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_backward_dx_combine[grid](
             dx_sum_parts, dx, batch, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1410,10 +1428,12 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_backward_dx_combine[grid](
             dx_sum_parts, dx, batch, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1578,10 +1598,12 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1612,10 +1634,12 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

@@ -287,20 +287,24 @@ def linear_gelu_tiles(
 def linear_gelu_combine(
     acc_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # acc[m, n] = sum[k](x[m, k] * w[n, k])
-    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    acc = tl.sum(acc, 0)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
     # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
     y = lib.times_ndtr(acc + b, HALF)
@@ -463,11 +467,12 @@ def launch_linear_gelu(x, w, b, y) -> None:
             HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_combine[grid](
             acc_parts, b, y, M, N, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -500,11 +505,12 @@ def launch_linear_gelu(x, w, b, y) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_combine[grid](
             acc_parts, b, y, M, N, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -884,20 +890,24 @@ def linear_gelu_forward_tiles(
 def linear_gelu_forward_combine(
     acc_parts_ptr, acc_kept_ptr, b_ptr, y_ptr, M, N, acc_kept_m, acc_kept_n, b_n, y_m, y_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # acc[m, n] = sum[k](x[m, k] * w[n, k])
-    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    acc = tl.sum(acc, 0)
     tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
     # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
@@ -1068,11 +1078,12 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_forward_combine[grid](
             acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -1110,11 +1121,12 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_forward_combine[grid](
             acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -1253,20 +1265,24 @@ def linear_gelu_backward_dx_tiles(
 def linear_gelu_backward_dx_combine(
     dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
     # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
@@ -1321,20 +1337,24 @@ def linear_gelu_backward_dw_tiles(
 def linear_gelu_backward_dw_combine(
     dw_sum_parts_ptr, dw_ptr, N, K, dw_m, dw_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
     # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dw_sum += tl.load(
-            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
+            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dw_sum = tl.sum(dw_sum, 0)
     tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
@@ -1552,10 +1572,12 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_backward_dx_combine[grid](
             dx_sum_parts, dx, M, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1649,10 +1671,12 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

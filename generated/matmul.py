@@ -267,20 +267,24 @@ def matmul_tiles(
 def matmul_combine(
     y_sum_parts_ptr, y_ptr, M, N, y_m, y_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # y[m, n] = sum[k](a[m, k] * b[k, n])
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    y_sum = tl.sum(y_sum, 0)
     tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
 
@@ -436,10 +440,12 @@ def launch_matmul(a, b, y) -> None:
             enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         matmul_combine[grid](
             y_sum_parts, y, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
@@ -470,10 +476,12 @@ def launch_matmul(a, b, y) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         matmul_combine[grid](
             y_sum_parts, y, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -802,20 +810,24 @@ def matmul_backward_da_tiles(
 def matmul_backward_da_combine(
     da_sum_parts_ptr, da_ptr, M, K, da_m, da_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
     # da[m, k] = sum[n](dy[m, n] * b[k, n])
-    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    da_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         da_sum += tl.load(
-            da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
+            da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    da_sum = tl.sum(da_sum, 0)
     tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
 
 
@@ -1058,20 +1070,24 @@ def matmul_backward_db_tiles(
 def matmul_backward_db_combine(
     db_sum_parts_ptr, db_ptr, N, K, db_n, db_m,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
     # db[k, n] = sum[m](dy[m, n] * a[m, k])
-    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    db_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         db_sum += tl.load(
-            db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
+            db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    db_sum = tl.sum(db_sum, 0)
     tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
@@ -1227,10 +1243,12 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         matmul_backward_da_combine[grid](
             da_sum_parts, da, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1261,10 +1279,12 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         matmul_backward_da_combine[grid](
             da_sum_parts, da, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1423,10 +1443,12 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         matmul_backward_db_combine[grid](
             db_sum_parts, db, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1455,10 +1477,12 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         matmul_backward_db_combine[grid](
             db_sum_parts, db, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

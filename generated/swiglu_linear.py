@@ -124,25 +124,32 @@ def swiglu_linear_tiles(
 def swiglu_linear_combine(
     gate_parts_ptr, up_parts_ptr, y_ptr, M, N, y_m, y_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # gate[m, n] = sum[k](x[m, k] * wg[n, k])
-    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    gate = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     # up[m, n] = sum[k](x[m, k] * wu[n, k])
-    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    up = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         gate += tl.load(
-            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
         up += tl.load(
-            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    gate = tl.sum(gate, 0)
+    up = tl.sum(up, 0)
     # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -262,11 +269,12 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_combine[grid](
             gate_parts, up_parts, y, M, N, *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -290,11 +298,12 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_combine[grid](
             gate_parts, up_parts, y, M, N, *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -505,25 +514,32 @@ def swiglu_linear_forward_combine(
     gate_parts_ptr, up_parts_ptr, gate_kept_ptr, up_kept_ptr, y_ptr, M, N, gate_kept_m,
     gate_kept_n, up_kept_m, up_kept_n, y_m, y_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
     # gate[m, n] = sum[k](x[m, k] * wg[n, k])
-    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    gate = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     # up[m, n] = sum[k](x[m, k] * wu[n, k])
-    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    up = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         gate += tl.load(
-            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
         up += tl.load(
-            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    gate = tl.sum(gate, 0)
+    up = tl.sum(up, 0)
     tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
     tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
     # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
@@ -646,12 +662,13 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_forward_combine[grid](
             gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
             *up_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -679,12 +696,13 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_forward_combine[grid](
             gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
             *up_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=PARTS,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
@@ -828,20 +846,24 @@ def swiglu_linear_backward_dx_sum_tiles(
 def swiglu_linear_backward_dx_sum_combine(
     dx_sum_parts_ptr, dx_sum_ptr, M, K, dx_sum_m, dx_sum_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
     # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
 
 
@@ -906,20 +928,24 @@ def swiglu_linear_backward_dx_tiles(
 def swiglu_linear_backward_dx_combine(
     dx_sum2_parts_ptr, dx_sum_ptr, dx_ptr, M, K, dx_sum_m, dx_sum_n, dx_m, dx_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
     # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
-    dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    dx_sum2 = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dx_sum2 += tl.load(
-            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
+            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dx_sum2 = tl.sum(dx_sum2, 0)
     dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
     # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
     dx = dx_sum + dx_sum2
@@ -1002,25 +1028,32 @@ def swiglu_linear_backward_dwg_combine(
     dwg_sum_parts_ptr, dwu_sum_parts_ptr, dwg_ptr, dwu_ptr, N, K, dwg_m, dwg_n, dwu_m,
     dwu_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
     # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
-    dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    dwg_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
-    dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
+    dwu_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
         dwg_sum += tl.load(
-            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
+            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
         dwu_sum += tl.load(
-            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
+            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
+            mask=inside & (part < PARTS),
+            other=0,
         )
+    dwg_sum = tl.sum(dwg_sum, 0)
+    dwu_sum = tl.sum(dwu_sum, 0)
     tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
     tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
 
@@ -1111,10 +1144,12 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dx_sum_combine[grid](
             dx_sum_parts, dx_sum, M, K, *dx_sum.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1212,10 +1247,12 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum2_parts_ptr=dx_sum2_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dx_combine[grid](
             dx_sum2_parts, dx_sum, dx, M, K, *dx_sum.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
@@ -1314,10 +1351,12 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dwg_combine[grid](
             dwg_sum_parts, dwu_sum_parts, dwg, dwu, N, K, *dwg.stride(), *dwu.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)

@@ -125,7 +125,7 @@ def test_split_sums(template, parts, operands):
         run[(4,)](*described, y, M, N, K, **BLOCKS, **more)
     if parts:
         assert y.isnan().all()
-        own = dict(BLOCK_M=16, BLOCK_N=32, PARTS=parts)
+        own = dict(BLOCK_M=16, BLOCK_N=32, PARTS=parts, AHEAD=2)
         parameters = *"parts_ptr y_ptr M N".split(), *constants(**own)
         combine = kernel("combine", *parameters, sums=slots["sums"])
         combine[(TILES,)](left, y, M, N, **own)

@@ -105,7 +105,7 @@ def combine_view(writer: KernelWriter) -> KernelView:
         writer, [sum_of(writer, h) for h in writer.kernel.nests[: writer.kernel.products]]
     )
     mask_tile(writer, size)
-    blocks = ("BLOCK_M", "BLOCK_N", "PARTS")
+    blocks = ("BLOCK_M", "BLOCK_N", "PARTS", "AHEAD")
     return product_view(writer, size, blocks, sums=sums, stores=stores_of(writer))
 
 
