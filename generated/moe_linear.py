@@ -42,8 +42,8 @@ def moe_linear_tiles(
     met = (segments < E) & (last_m >= off) & (off2 > first_m)
     first = tl.min(tl.where(met, segments, SEGMENTS)).to(tl.int32)
     last = tl.max(tl.where(met, segments, -1)).to(tl.int32)
-    for nearby in range(first, last + 1):
-        segment = tl.cast(nearby, tl.int64)
+    for number in range(first, last + 1):
+        segment = tl.cast(number, tl.int64)
         off3 = tl.load(off_ptr + segment * off_0).to(tl.int64)
         off_at0_2 = segment + 1
         off4 = tl.load(off_ptr + off_at0_2 * off_0).to(tl.int64)
@@ -237,8 +237,8 @@ def moe_linear_backward_dx_tiles(
     met = (segments < E) & (last_m >= off) & (off2 > first_m)
     first = tl.min(tl.where(met, segments, SEGMENTS)).to(tl.int32)
     last = tl.max(tl.where(met, segments, -1)).to(tl.int32)
-    for nearby in range(first, last + 1):
-        segment = tl.cast(nearby, tl.int64)
+    for number in range(first, last + 1):
+        segment = tl.cast(number, tl.int64)
         off3 = tl.load(off_ptr + segment * off_0).to(tl.int64)
         off_at0_2 = segment + 1
         off4 = tl.load(off_ptr + off_at0_2 * off_0).to(tl.int64)

@@ -235,6 +235,17 @@ def test_which_operands_of_f32_are_presplit():
     assert chosen("l1_097_attention", q=heads, k=heads, v=heads) == "medium"
 
 
+def test_a_row_of_f32_is_multiplied_by_lanes():
+    """By tensor cores 16 are, three times: 133 us for one row of 6573 x 4568, cuBLAS 50."""
+    module = load_text("matmul", pipeline.build((ROOT / "specs/matmul.op").read_text()).raw)
+    for rows, taken in ((1, True), (64, False)):
+        a, b = (torch.empty(*s, device="meta") for s in ((rows, 4568), (4568, 6573)))
+        calls = trace(module, "matmul", {"a": a, "b": b})
+        assert (calls.choices[0].variant == "lanes") == taken
+        parts = calls.launches[-1].config  # of 1,024 parts one after another each waits 0.2 us
+        assert not taken or parts["AHEAD"] == min(64, parts["PARTS"])
+
+
 def test_several_sums_are_two_loops():
     """Flattened to one, which sets both sums back to 0, ptxas lets no two products overlap."""
     for name, flat in (("matmul", True), ("swiglu_linear", False)):

@@ -341,6 +341,17 @@ def test_what_takes_least_is_chosen():
         assert min(timed, key=lambda v: microseconds(step, v, facts)).name == best  # noqa: B023
 
 
+@pytest.mark.parametrize("filters, taps, best", [(773, 1, "runs"), (5, 3, "terms")])
+def test_windows_are_compared_with_products(filters, taps, best):
+    """us: many columns of two terms 87 by lanes, by patches 307 (H200); of 114 dilated ones `runs` 706, `terms` 110 (H100)."""
+    channels, L = (2, 5984) if taps == 1 else (38, 55211)
+    x, w, b = meta(9, channels, L), meta(filters, channels, taps), meta(filters)
+    call = dict(x=x, w=w, b=b, pad=1, dil=taps - 1 or 1)
+    built = pipeline.build((SPECS / "conv1d.op").read_text(), "conv1d.op")
+    (choice,) = trace.trace(load_text(built.name, built.raw), "conv1d", call).choices
+    assert choice.variant == best
+
+
 @pytest.mark.parametrize(
     "count, beside, widened", [("C", "F", "C"), ("C", "C", "c_count"), ("3", "F", "c_count")]
 )

@@ -166,6 +166,22 @@ for way in ways(built.plans["two"][0]):
 '''
 
 
+@pytest.mark.parametrize(
+    "name, call, tile",
+    [
+        ("column_sum", {"x": (1224, 4)}, (4, 1024)),  # four rows across memory had a tile of 64
+        ("kl_div", {"x": (1800, 26687), "t": (26687, 1800)}, (64, 64)),  # x lies across, t does not
+    ],
+)
+def test_tiles_are_as_tall_as_there_are_rows_and_serve_both_orders(name, call, tile):
+    args = {n: torch.empty(*shape, device="meta") for n, shape in call.items()}
+    if name == "kl_div":
+        args["x"] = args["x"].t()
+    text = (Path(__file__).parents[2] / f"specs/{name}.op").read_text()
+    (choice,) = trace.trace(load_text(name, pipeline.build(text, name).raw), name, args).choices
+    assert choice.variant == "loop" and (choice.config["ROWS"], choice.config["BLOCK"]) == tile
+
+
 @pytest.mark.slow
 def test_infinities_and_offsets_in_every_variant():
     done = subprocess.run(
