@@ -408,15 +408,9 @@ def choose_attention_s(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (batches, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        False,
-        gpu,
-    )
+        (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        False, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -632,9 +626,7 @@ def choose_attention_m(
 
 def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
     """Computes m_, o_sum2 by the variant that fits, unchecked."""
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
+    B, H, S, _ = q.shape
     L = k_.shape[2]
     s = lib.reshaped(s, B * H * S, L)
     m_ = m_.view(B * H * S)
@@ -781,9 +773,7 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
 
 def launch_attention(q, k_, v, o, scale) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
+    B, H, S, _ = q.shape
     L = k_.shape[2]
     s = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
     m_ = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
@@ -1756,15 +1746,9 @@ def choose_attention_backward_s_sum(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (batches, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        False,
-        gpu,
-    )
+        (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        False, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1970,9 +1954,7 @@ def choose_attention_backward_m(
 
 def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
     """Computes m_, o_sum2 by the variant that fits, unchecked."""
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
+    B, H, S, _ = q.shape
     L = k_.shape[2]
     s_sum = lib.reshaped(s_sum, B * H * S, L)
     m_ = m_.view(B * H * S)
@@ -2540,9 +2522,7 @@ def launch_attention_backward_dscale(
     q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dscale, scale
 ) -> None:
     """Computes dscale by the variant that fits, unchecked."""
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
+    B, H, S, _ = q.shape
     L = k_.shape[2]
     do_sum = lib.reshaped(do_sum, B * H * S)
     dp_sum = lib.reshaped(dp_sum, B * H * L * S)
@@ -2590,9 +2570,7 @@ def launch_attention_backward_dscale(
 
 def launch_attention_backward(q, k_, v, o, do, dq, dk, dv, dscale, scale) -> None:
     """8 steps, unchecked; what passes between them is in scratch storage."""
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
+    B, H, S, _ = q.shape
     L = k_.shape[2]
     s_sum = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
     m_ = torch.empty((B, H, S), dtype=torch.float32, device=q.device)

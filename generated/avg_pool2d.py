@@ -252,8 +252,7 @@ def choose_avg_pool2d(
 def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    P = y.shape[2]
-    Q = y.shape[3]
+    _, _, P, Q = y.shape
     outer = N * P
     lines = C * N
     rows = C * N * P
@@ -594,8 +593,7 @@ def choose_avg_pool2d_backward(
 def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     outer = H * N * W
     lines = C * H * N
     rows = C * H * N
@@ -647,8 +645,7 @@ def allocate_avg_pool2d_backward(
     if type(pad) is not int:
         raise ValueError(f"avg_pool2d_backward: pad: expected int, given {pad!r}")
     N, C, H, W = x.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     lib.check_size(dy.shape[0], "avg_pool2d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "avg_pool2d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:

@@ -378,15 +378,9 @@ def choose_bmm(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (batches, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1336,15 +1330,9 @@ def choose_bmm_backward_da(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (batches, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1546,15 +1534,9 @@ def choose_bmm_backward_db(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (batches, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums

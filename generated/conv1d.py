@@ -470,7 +470,7 @@ def choose_conv1d(
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -545,8 +545,7 @@ def choose_conv1d(
 
 def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     """Computes y by the variant that fits, unchecked."""
-    N = x.shape[0]
-    L = x.shape[2]
+    N, _, L = x.shape
     F, Cg, R = w.shape
     P = y.shape[2]
     c_padded = 16 * ((Cg + 15) // 16)
@@ -1580,7 +1579,7 @@ def choose_conv1d_backward_dx(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1642,8 +1641,7 @@ def choose_conv1d_backward_dx(
 
 def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     """Computes dx by the variant that fits, unchecked."""
-    N = x.shape[0]
-    L = x.shape[2]
+    N, _, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
     f0_padded = 16 * ((F // groups + 15) // 16)
@@ -1773,7 +1771,7 @@ def choose_conv1d_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1823,8 +1821,7 @@ def choose_conv1d_backward_dw(
 
 def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw by the variant that fits, unchecked."""
-    N = x.shape[0]
-    L = x.shape[2]
+    N, _, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
     n__padded = 16 * ((N + 15) // 16)

@@ -568,7 +568,7 @@ def choose_conv2d(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -643,12 +643,9 @@ def choose_conv2d(
 
 def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     """Computes y by the variant that fits, unchecked."""
-    N = x.shape[0]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, _, H, W = x.shape
     F, Cg, R, S = w.shape
-    P = y.shape[2]
-    Q = y.shape[3]
+    _, _, P, Q = y.shape
     c_padded = 16 * ((Cg + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
@@ -1856,7 +1853,7 @@ def choose_conv2d_backward_dx(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1918,12 +1915,9 @@ def choose_conv2d_backward_dx(
 
 def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     """Computes dx by the variant that fits, unchecked."""
-    N = x.shape[0]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, _, H, W = x.shape
     F, Cg, R, S = w.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     f0_padded = 16 * ((F // groups + 15) // 16)
     f0_count = F // groups
     PRECISION = runtime.f32_precision("conv")
@@ -2058,7 +2052,7 @@ def choose_conv2d_backward_dw(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -2108,12 +2102,9 @@ def choose_conv2d_backward_dw(
 
 def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw by the variant that fits, unchecked."""
-    N = x.shape[0]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, _, H, W = x.shape
     F, Cg, R, S = w.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = Cg * R * S
@@ -2277,8 +2268,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     F = w.shape[0]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     dy = lib.reshaped(dy, N, (F // groups) * groups, P * Q)
     db = db.view((F // groups) * groups)
     rows = (F // groups) * groups
@@ -2365,8 +2355,7 @@ def allocate_conv2d_backward(
         raise ValueError(f"conv2d_backward: groups: expected int, given {groups!r}")
     N, C, H, W = x.shape
     F, Cg, R, S = w.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     lib.check_size(dy.shape[0], "conv2d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "conv2d_backward: dy: dim 1 (F)", F, " (from w)")
     if stride < 1:

@@ -378,7 +378,7 @@ def choose_conv3d(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -438,13 +438,8 @@ def choose_conv3d(
 def launch_conv3d(x, w, b, y, stride, pad) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    F = w.shape[0]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = y.shape[2]
-    P = y.shape[3]
-    Q = y.shape[4]
+    F, _, K, R, S = w.shape
+    _, _, O, P, Q = y.shape
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * O * P * Q
@@ -579,10 +574,7 @@ def allocate_conv3d(
     if type(pad) is not int:
         raise ValueError(f"conv3d: pad: expected int, given {pad!r}")
     N, C, D, H, W = x.shape
-    F = w.shape[0]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
+    F, _, K, R, S = w.shape
     lib.check_size(w.shape[1], "conv3d: w: dim 1 (C)", C, " (from x)")
     lib.check_size(b.shape[0], "conv3d: b: dim 0 (F)", F, " (from w)")
     if stride < 1:
@@ -1395,7 +1387,7 @@ def choose_conv3d_backward_dx(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1429,13 +1421,8 @@ def choose_conv3d_backward_dx(
 def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    F = w.shape[0]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    F, _, K, R, S = w.shape
+    _, _, O, P, Q = dy.shape
     d_steps = (D - 1) // stride + 1
     h_steps = (H - 1) // stride + 1
     w2_steps = (W - 1) // stride + 1
@@ -1536,7 +1523,7 @@ def choose_conv3d_backward_dw(
     operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1576,13 +1563,8 @@ def choose_conv3d_backward_dw(
 def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    F = w.shape[0]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    F, _, K, R, S = w.shape
+    _, _, O, P, Q = dy.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -1713,9 +1695,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     F = w.shape[0]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, _, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
@@ -1793,13 +1773,8 @@ def allocate_conv3d_backward(
     if type(pad) is not int:
         raise ValueError(f"conv3d_backward: pad: expected int, given {pad!r}")
     N, C, D, H, W = x.shape
-    F = w.shape[0]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    F, _, K, R, S = w.shape
+    _, _, O, P, Q = dy.shape
     lib.check_size(w.shape[1], "conv3d_backward: w: dim 1 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "conv3d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "conv3d_backward: dy: dim 1 (F)", F, " (from w)")

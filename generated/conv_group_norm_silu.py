@@ -790,7 +790,7 @@ def choose_conv_group_norm_silu_conv2d(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -850,11 +850,8 @@ def choose_conv_group_norm_silu_conv2d(
 def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups) -> None:
     """Computes conv2d by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = y.shape[2]
-    Q = y.shape[3]
+    F, _, R, S = w.shape
+    _, _, P, Q = y.shape
     Cg = F // groups
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
@@ -1065,8 +1062,7 @@ def choose_conv_group_norm_silu_y(
 def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> None:
     """Computes y by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = y.shape[2]
-    Q = y.shape[3]
+    _, _, P, Q = y.shape
     F = w.shape[0]
     Cg = F // groups
     bias = lib.reshaped(bias, groups, Cg)
@@ -1232,9 +1228,7 @@ def allocate_conv_group_norm_silu(
     if type(groups) is not int:
         raise ValueError(f"conv_group_norm_silu: groups: expected int, given {groups!r}")
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
+    F, _, R, S = w.shape
     lib.check_size(w.shape[1], "conv_group_norm_silu: w: dim 1 (C)", C, " (from x)")
     lib.check_size(b.shape[0], "conv_group_norm_silu: b: dim 0 (F)", F, " (from w)")
     lib.check_size(gain.shape[0], "conv_group_norm_silu: gain: dim 0 (F)", F, " (from w)")
@@ -2205,7 +2199,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -2267,11 +2261,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
 ) -> None:
     """Computes conv2d, conv2d_kept by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    F, _, R, S = w.shape
+    _, _, P, Q = conv2d_kept.shape
     Cg = F // groups
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
@@ -2494,8 +2485,7 @@ def launch_conv_group_norm_silu_forward_y(
 ) -> None:
     """Computes y by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
     Cg = F // groups
     bias = lib.reshaped(bias, groups, Cg)
@@ -2668,9 +2658,7 @@ def allocate_conv_group_norm_silu_forward(
     if type(groups) is not int:
         raise ValueError(f"conv_group_norm_silu_forward: groups: expected int, given {groups!r}")
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
+    F, _, R, S = w.shape
     lib.check_size(w.shape[1], "conv_group_norm_silu_forward: w: dim 1 (C)", C, " (from x)")
     lib.check_size(b.shape[0], "conv_group_norm_silu_forward: b: dim 0 (F)", F, " (from w)")
     lib.check_size(gain.shape[0], "conv_group_norm_silu_forward: gain: dim 0 (F)", F, " (from w)")
@@ -4709,8 +4697,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
 ) -> None:
     """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
     Cg = F // groups
     conv2d_kept = lib.reshaped(conv2d_kept, N * groups, Cg * P * Q)
@@ -4839,8 +4826,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 ) -> None:
     """Computes dgroup_norm_rsqrt_sum by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
     Cg = F // groups
     var_sum = lib.reshaped(var_sum, N * groups)
@@ -4963,8 +4949,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
 ) -> None:
     """Computes dvar_sum by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
     Cg = F // groups
     var_sum = lib.reshaped(var_sum, N * groups)
@@ -5142,8 +5127,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
 ) -> None:
     """Computes dconv2d, db, dgain, dbias by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
     Cg = F // groups
     bias = lib.reshaped(bias, Cg * groups)
@@ -5291,7 +5275,7 @@ def choose_conv_group_norm_silu_backward_dx(
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -5332,11 +5316,8 @@ def launch_conv_group_norm_silu_backward_dx(
 ) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    R = w.shape[2]
-    S = w.shape[3]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
-    F = w.shape[0]
+    F, _, R, S = w.shape
+    _, _, P, Q = conv2d_kept.shape
     Cg = F // groups
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -5418,7 +5399,7 @@ def choose_conv_group_norm_silu_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -5449,11 +5430,8 @@ def launch_conv_group_norm_silu_backward_dw(
 ) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    R = w.shape[2]
-    S = w.shape[3]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
-    F = w.shape[0]
+    F, _, R, S = w.shape
+    _, _, P, Q = conv2d_kept.shape
     Cg = F // groups
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
@@ -5517,8 +5495,7 @@ def launch_conv_group_norm_silu_backward(
     """6 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     F = w.shape[0]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    _, _, P, Q = conv2d_kept.shape
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -5621,11 +5598,8 @@ def allocate_conv_group_norm_silu_backward(
     if type(groups) is not int:
         raise ValueError(f"conv_group_norm_silu_backward: groups: expected int, given {groups!r}")
     N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = conv2d_kept.shape[2]
-    Q = conv2d_kept.shape[3]
+    F, _, R, S = w.shape
+    _, _, P, Q = conv2d_kept.shape
     lib.check_size(w.shape[1], "conv_group_norm_silu_backward: w: dim 1 (C)", C, " (from x)")
     lib.check_size(gain.shape[0], "conv_group_norm_silu_backward: gain: dim 0 (F)", F, " (from w)")
     lib.check_size(bias.shape[0], "conv_group_norm_silu_backward: bias: dim 0 (F)", F, " (from w)")

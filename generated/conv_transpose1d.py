@@ -150,7 +150,7 @@ def choose_conv_transpose1d(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -183,8 +183,7 @@ def choose_conv_transpose1d(
 def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, L = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
+    _, F, R = w.shape
     P = y.shape[2]
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
@@ -258,8 +257,7 @@ def allocate_conv_transpose1d(
     if type(dil) is not int:
         raise ValueError(f"conv_transpose1d: dil: expected int, given {dil!r}")
     N, C, L = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
+    _, F, R = w.shape
     lib.check_size(w.shape[0], "conv_transpose1d: w: dim 0 (C)", C, " (from x)")
     lib.check_size(b.shape[0], "conv_transpose1d: b: dim 0 (F)", F, " (from w)")
     P = L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1
@@ -774,7 +772,7 @@ def choose_conv_transpose1d_backward_dx(
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -814,8 +812,7 @@ def choose_conv_transpose1d_backward_dx(
 def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, L = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
+    _, F, R = w.shape
     P = dy.shape[2]
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
@@ -893,7 +890,7 @@ def choose_conv_transpose1d_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -926,8 +923,7 @@ def choose_conv_transpose1d_backward_dw(
 def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, L = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
+    _, F, R = w.shape
     P = dy.shape[2]
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
@@ -1110,8 +1106,7 @@ def allocate_conv_transpose1d_backward(
     if type(dil) is not int:
         raise ValueError(f"conv_transpose1d_backward: dil: expected int, given {dil!r}")
     N, C, L = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
+    _, F, R = w.shape
     P = dy.shape[2]
     lib.check_size(w.shape[0], "conv_transpose1d_backward: w: dim 0 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "conv_transpose1d_backward: dy: dim 0 (N)", N, " (from x)")

@@ -296,7 +296,7 @@ def choose_conv_transpose2d(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -330,11 +330,8 @@ def choose_conv_transpose2d(
 def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = y.shape[2]
-    Q = y.shape[3]
+    _, F, R, S = w.shape
+    _, _, P, Q = y.shape
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
     c_padded = 16 * ((C + 15) // 16)
@@ -436,9 +433,7 @@ def allocate_conv_transpose2d(
     if type(out_pad) is not int:
         raise ValueError(f"conv_transpose2d: out_pad: expected int, given {out_pad!r}")
     N, C, H, W = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
+    _, F, R, S = w.shape
     lib.check_size(w.shape[0], "conv_transpose2d: w: dim 0 (C)", C, " (from x)")
     P = H * stride + R + out_pad - 2 * pad - stride
     if P < 0:
@@ -930,7 +925,7 @@ def choose_conv_transpose2d_backward_dx(
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -970,11 +965,8 @@ def choose_conv_transpose2d_backward_dx(
 def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, F, R, S = w.shape
+    _, _, P, Q = dy.shape
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
@@ -1056,7 +1048,7 @@ def choose_conv_transpose2d_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1089,11 +1081,8 @@ def choose_conv_transpose2d_backward_dw(
 def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, F, R, S = w.shape
+    _, _, P, Q = dy.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
@@ -1180,11 +1169,8 @@ def allocate_conv_transpose2d_backward(
     if type(out_pad) is not int:
         raise ValueError(f"conv_transpose2d_backward: out_pad: expected int, given {out_pad!r}")
     N, C, H, W = x.shape
-    F = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, F, R, S = w.shape
+    _, _, P, Q = dy.shape
     lib.check_size(w.shape[0], "conv_transpose2d_backward: w: dim 0 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "conv_transpose2d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "conv_transpose2d_backward: dy: dim 1 (F)", F, " (from w)")

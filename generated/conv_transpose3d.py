@@ -386,7 +386,7 @@ def choose_conv_transpose3d(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -420,13 +420,8 @@ def choose_conv_transpose3d(
 def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    F = w.shape[1]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = y.shape[2]
-    P = y.shape[3]
-    Q = y.shape[4]
+    _, F, K, R, S = w.shape
+    _, _, O, P, Q = y.shape
     o_steps = (O - 1) // stride + 1
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
@@ -544,10 +539,7 @@ def allocate_conv_transpose3d(
     if type(out_pad) is not int:
         raise ValueError(f"conv_transpose3d: out_pad: expected int, given {out_pad!r}")
     N, C, D, H, W = x.shape
-    F = w.shape[1]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
+    _, F, K, R, S = w.shape
     lib.check_size(w.shape[0], "conv_transpose3d: w: dim 0 (C)", C, " (from x)")
     lib.check_size(b.shape[0], "conv_transpose3d: b: dim 0 (F)", F, " (from w)")
     O = D * stride + K + out_pad - 2 * pad - stride
@@ -1214,7 +1206,7 @@ def choose_conv_transpose3d_backward_dx(
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1254,13 +1246,8 @@ def choose_conv_transpose3d_backward_dx(
 def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    F = w.shape[1]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, F, K, R, S = w.shape
+    _, _, O, P, Q = dy.shape
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
@@ -1354,7 +1341,7 @@ def choose_conv_transpose3d_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
+    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
@@ -1387,13 +1374,8 @@ def choose_conv_transpose3d_backward_dw(
 def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    F = w.shape[1]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, F, K, R, S = w.shape
+    _, _, O, P, Q = dy.shape
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
@@ -1492,9 +1474,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     F = w.shape[1]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, _, O, P, Q = dy.shape
     dy = lib.reshaped(dy, N, F, O * P * Q)
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
@@ -1580,13 +1560,8 @@ def allocate_conv_transpose3d_backward(
     if type(out_pad) is not int:
         raise ValueError(f"conv_transpose3d_backward: out_pad: expected int, given {out_pad!r}")
     N, C, D, H, W = x.shape
-    F = w.shape[1]
-    K = w.shape[2]
-    R = w.shape[3]
-    S = w.shape[4]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, F, K, R, S = w.shape
+    _, _, O, P, Q = dy.shape
     lib.check_size(w.shape[0], "conv_transpose3d_backward: w: dim 0 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "conv_transpose3d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "conv_transpose3d_backward: dy: dim 1 (F)", F, " (from w)")

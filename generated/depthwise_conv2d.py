@@ -282,10 +282,8 @@ def choose_depthwise_conv2d(
 def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    R = w.shape[1]
-    S = w.shape[2]
-    P = y.shape[2]
-    Q = y.shape[3]
+    _, R, S = w.shape
+    _, _, P, Q = y.shape
     outer = N * P
     lines = C * N
     rows = C * N * P
@@ -350,8 +348,7 @@ def allocate_depthwise_conv2d(
     if type(pad) is not int:
         raise ValueError(f"depthwise_conv2d: pad: expected int, given {pad!r}")
     N, C, H, W = x.shape
-    R = w.shape[1]
-    S = w.shape[2]
+    _, R, S = w.shape
     lib.check_size(w.shape[0], "depthwise_conv2d: w: dim 0 (C)", C, " (from x)")
     lib.check_size(b.shape[0], "depthwise_conv2d: b: dim 0 (C)", C, " (from x)")
     if stride < 1:
@@ -805,10 +802,8 @@ def choose_depthwise_conv2d_backward_dx(
 def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    R = w.shape[1]
-    S = w.shape[2]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, R, S = w.shape
+    _, _, P, Q = dy.shape
     outer = H * N * W
     lines = C * H * N
     rows = C * H * N
@@ -854,10 +849,8 @@ def choose_depthwise_conv2d_backward_dw(cols: int) -> tuple[str, dict]:
 def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    R = w.shape[1]
-    S = w.shape[2]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, R, S = w.shape
+    _, _, P, Q = dy.shape
     rows = C * R
     _, config = choose_depthwise_conv2d_backward_dw(cols=S)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -919,10 +912,8 @@ def choose_depthwise_conv2d_backward_db(
 
 def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     """Computes db by the variant that fits, unchecked."""
-    N = x.shape[0]
-    C = x.shape[1]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    N, C, _, _ = x.shape
+    _, _, P, Q = dy.shape
     dy = lib.reshaped(dy, N, C, P * Q)
     aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
@@ -1005,10 +996,8 @@ def allocate_depthwise_conv2d_backward(
     if type(pad) is not int:
         raise ValueError(f"depthwise_conv2d_backward: pad: expected int, given {pad!r}")
     N, C, H, W = x.shape
-    R = w.shape[1]
-    S = w.shape[2]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, R, S = w.shape
+    _, _, P, Q = dy.shape
     lib.check_size(w.shape[0], "depthwise_conv2d_backward: w: dim 0 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "depthwise_conv2d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "depthwise_conv2d_backward: dy: dim 1 (C)", C, " (from x)")

@@ -159,15 +159,9 @@ def choose_int8_linear(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        False,
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
-    )
+    )  # fmt: skip
     found = lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -684,15 +678,9 @@ def choose_int8_linear_backward_acc(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        False,
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized, False,
         gpu,
-    )
+    )  # fmt: skip
     found = lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums

@@ -317,15 +317,9 @@ def choose_linear(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1238,15 +1232,9 @@ def choose_linear_backward_dx(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1449,15 +1437,9 @@ def choose_linear_backward_dw(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums

@@ -317,15 +317,9 @@ def choose_linear_gelu(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -921,15 +915,9 @@ def choose_linear_gelu_forward(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums

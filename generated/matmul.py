@@ -294,15 +294,9 @@ def choose_matmul(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1097,15 +1091,9 @@ def choose_matmul_backward_da(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1300,15 +1288,9 @@ def choose_matmul_backward_db(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (
-        (1, M, N, K),
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        transposed_bytes,
-        vectorized,
-        tf32x3,
-        gpu,
-    )
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums

@@ -707,8 +707,7 @@ def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> Non
 
 def launch_max_pool1d_backward(x, dy, dx, win, stride, pad, dil) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
-    N = x.shape[0]
-    C = x.shape[1]
+    N, C, _ = x.shape
     P = dy.shape[2]
     y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
     launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil)

@@ -251,8 +251,7 @@ def choose_max_pool2d(
 def launch_max_pool2d(x, y, win, stride, pad) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    P = y.shape[2]
-    Q = y.shape[3]
+    _, _, P, Q = y.shape
     outer = N * P
     lines = C * N
     rows = C * N * P
@@ -731,8 +730,7 @@ def choose_max_pool2d_backward_y_at(
 def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     outer = N * P
     lines = C * N
     rows = C * N * P
@@ -788,8 +786,7 @@ def choose_max_pool2d_backward_dx(cols: int) -> tuple[str, dict]:
 def launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     rows = C * H * N
     _, config = choose_max_pool2d_backward_dx(cols=W)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
@@ -805,10 +802,8 @@ def launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
 
 def launch_max_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
-    N = x.shape[0]
-    C = x.shape[1]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    N, C, _, _ = x.shape
+    _, _, P, Q = dy.shape
     y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
     launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad)
     launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad)
@@ -832,8 +827,7 @@ def allocate_max_pool2d_backward(
     if type(pad) is not int:
         raise ValueError(f"max_pool2d_backward: pad: expected int, given {pad!r}")
     N, C, H, W = x.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    _, _, P, Q = dy.shape
     lib.check_size(dy.shape[0], "max_pool2d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "max_pool2d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:

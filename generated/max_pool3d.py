@@ -305,9 +305,7 @@ def choose_max_pool3d(
 def launch_max_pool3d(x, y, win, stride, pad) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    O = y.shape[2]
-    P = y.shape[3]
-    Q = y.shape[4]
+    _, _, O, P, Q = y.shape
     outer = N * O * P
     lines = C * N * O
     rows = C * N * O * P
@@ -876,9 +874,7 @@ def choose_max_pool3d_backward_y_at(
 def launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, _, O, P, Q = dy.shape
     outer = N * O * P
     lines = C * N * O
     rows = C * N * O * P
@@ -935,9 +931,7 @@ def choose_max_pool3d_backward_dx(cols: int) -> tuple[str, dict]:
 def launch_max_pool3d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, _, O, P, Q = dy.shape
     rows = C * D * H * N
     _, config = choose_max_pool3d_backward_dx(cols=W)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
@@ -953,11 +947,8 @@ def launch_max_pool3d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
 
 def launch_max_pool3d_backward(x, dy, dx, win, stride, pad) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
-    N = x.shape[0]
-    C = x.shape[1]
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    N, C, _, _, _ = x.shape
+    _, _, O, P, Q = dy.shape
     y_at = torch.empty((N, C, O, P, Q), dtype=torch.int64, device=x.device)
     launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad)
     launch_max_pool3d_backward_dx(x, dy, y_at, dx, win, stride, pad)
@@ -981,9 +972,7 @@ def allocate_max_pool3d_backward(
     if type(pad) is not int:
         raise ValueError(f"max_pool3d_backward: pad: expected int, given {pad!r}")
     N, C, D, H, W = x.shape
-    O = dy.shape[2]
-    P = dy.shape[3]
-    Q = dy.shape[4]
+    _, _, O, P, Q = dy.shape
     lib.check_size(dy.shape[0], "max_pool3d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "max_pool3d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:

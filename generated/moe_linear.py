@@ -114,8 +114,7 @@ def choose_moe_linear(
 def launch_moe_linear(x, w, off, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
-    E = w.shape[0]
-    N = w.shape[2]
+    E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear(
         M=M, N=N, segments=E, itemsize=x.element_size(), gpu=lib.gpu(off.device),
@@ -139,8 +138,7 @@ def allocate_moe_linear(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) -> 
     lib.check_rank(off, "moe_linear: off", 1, "[E + 1]")
     lib.check_device(off, "moe_linear: off", x.device, " (from x)")
     M, K = x.shape
-    E = w.shape[0]
-    N = w.shape[2]
+    E, _, N = w.shape
     lib.check_size(w.shape[1], "moe_linear: w: dim 1 (K)", K, " (from x)")
     lib.check_size(off.shape[0], "moe_linear: off: dim 0 (E + 1)", E + 1)
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
@@ -349,8 +347,7 @@ def choose_moe_linear_backward_dx(
 def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     M, K = x.shape
-    E = w.shape[0]
-    N = w.shape[2]
+    E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dx(
         M=M, N=K, segments=E, itemsize=w.element_size(), gpu=lib.gpu(dy.device),
@@ -410,8 +407,7 @@ def choose_moe_linear_backward_dw(
 def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
     """Computes dw by the variant that fits, unchecked."""
     M, K = x.shape
-    E = w.shape[0]
-    N = w.shape[2]
+    E, _, N = w.shape
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dw(
         batches=E, M=N, N=K, itemsize=x.element_size(), gpu=lib.gpu(dy.device),
@@ -455,8 +451,7 @@ def allocate_moe_linear_backward(
     lib.check_rank(dy, "moe_linear_backward: dy", 2, "[M, N]")
     lib.check_device(dy, "moe_linear_backward: dy", x.device, " (from x)")
     M, K = x.shape
-    E = w.shape[0]
-    N = w.shape[2]
+    E, _, N = w.shape
     lib.check_size(w.shape[1], "moe_linear_backward: w: dim 1 (K)", K, " (from x)")
     lib.check_size(dy.shape[0], "moe_linear_backward: dy: dim 0 (M)", M, " (from x)")
     lib.check_size(dy.shape[1], "moe_linear_backward: dy: dim 1 (N)", N, " (from w)")

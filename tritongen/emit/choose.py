@@ -129,7 +129,7 @@ def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
     sizes, others = shared(step)
     model = compared[0].estimate.model  # type: ignore[union-attr]
     return (
-        f"call = ({', '.join(sizes)}), {', '.join(others)}",
+        *call_lines("call = ", [f"({', '.join(sizes)})", *others]),
         f"{'found =' if more else 'return'} lib.least(",
         f"    lib.{model}, call,",
         f"    # variant, whether it may run, its config, {COLUMNS[model]}",

@@ -103,16 +103,19 @@ def size_lines(op: ir.Op, text: str) -> list[str]:
 
 
 def together(op: ir.Op, lines: dict[str, str]) -> list[str]:
-    """`M, K = x.shape` where all dims of one tensor are asked for at once."""
+    """`M, K = x.shape` where several dims of one tensor are asked for, `_` in place of the others."""
     for tensor in (*op.tensors, *op.outputs):
-        names = [n for n in map(bare, tensor.dims) if n and n != ir.BATCH]
-        if len(names) < max(2, len(tensor.dims)):
+        if ir.BATCH_SIZE in tensor.dims:
             continue
-        texts = [f"{n} = {shape_text(tensor, k)}" for k, n in enumerate(names)]
-        if all(t in lines.values() for t in texts):
-            own = [n for n in lines if lines[n] in texts]
+        wanted = [f"{bare(dim)} = {shape_text(tensor, k)}" for k, dim in enumerate(tensor.dims)]
+        own = [n for n in lines if lines[n] in wanted]
+        if len(own) > 1:
+            names = [
+                bare(d) if t in lines.values() else "_"
+                for d, t in zip(tensor.dims, wanted, strict=True)
+            ]
             lines |= dict.fromkeys(own, "")
             lines[own[0]] = (
-                f"{', '.join(names)} = {tensor.name}.shape"  # where the first one is wanted
+                f"{', '.join(map(str, names))} = {tensor.name}.shape"  # where the first one is wanted
             )
     return [line for line in lines.values() if line]
