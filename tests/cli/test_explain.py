@@ -133,7 +133,7 @@ def test_what_a_gather_a_guard_and_a_stride_leave_out():
         ("softmax", "batch=4,D=1048576", "split", ["softmax_part", "softmax_finish"]),
         ("softmax", "batch=0,D=4", None, []),
         ("matmul", "M=4096,N=4096,K=4096", "persistent", ["matmul_persistent"]),
-        ("matmul", "M=256,N=256,K=65536", "split", ["matmul_parts", "matmul_combine"]),
+        ("matmul", "M=256,N=256,K=65536", "split", ["matmul_persistent", "matmul_combine"]),
     ],
 )  # fmt: skip
 def test_the_way_a_call_takes(name, shape, variant, kernels):
