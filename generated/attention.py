@@ -508,7 +508,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
             ),
         )
         attention_s_persistent[grid](
-            q_tiles, k_tiles, None, s, scale, B * H, S, L, E, *s.stride(),
+            q_tiles, k_tiles, None, None, scale, B * H, S, L, E, *s.stride(),
             TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
@@ -556,7 +556,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_s_tiles[grid](
-            q, k_, s, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
+            q, k_, None, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
             PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
@@ -750,7 +750,7 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
         o_sum_parts = torch.empty((PARTS, batches, S, E), dtype=torch.float32, device=m_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_o_tiles[grid](
-            m_, s, v, o_sum2, o, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
+            m_, s, v, o_sum2, None, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
             *o_sum2.stride(), *o.stride(),
             HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
             enable_fp_fusion=True, o_sum_parts_ptr=o_sum_parts, **config,
@@ -1843,7 +1843,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_persistent[grid](
-            q_tiles, k_tiles, None, s_sum, B * H, S, L, E, *s_sum.stride(),
+            q_tiles, k_tiles, None, None, B * H, S, L, E, *s_sum.stride(),
             TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -1887,7 +1887,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_s_sum_tiles[grid](
-            q, k_, s_sum, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
+            q, k_, None, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
@@ -2156,7 +2156,7 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
         dp_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=do.device)
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_dp_sum_tiles[grid](
-            o_sum2, do, v, dp_sum, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
+            o_sum2, do, v, None, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
             *dp_sum.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, dp_sum_parts_ptr=dp_sum_parts, **config,
         )  # fmt: skip
@@ -2253,7 +2253,7 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
         )
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_backward_dq_tiles[grid](
-            do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq, scale, B * H, S, E, L, *do_sum.stride(),
+            do_sum, o_sum2, m_, dp_sum, s_sum, k_, None, scale, B * H, S, E, L, *do_sum.stride(),
             *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
             *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
@@ -2354,7 +2354,7 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
         )
         grid = (PARTS * batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_backward_dk_tiles[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
+            dp_sum, do_sum, o_sum2, s_sum, m_, q, None, scale, B * H, L, E, S, *dp_sum.stride(),
             *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
             *dk.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
@@ -2450,7 +2450,7 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
         dv_sum_parts = torch.empty((PARTS, batches, E, L), dtype=torch.float32, device=do.device)
         grid = (PARTS * batches * lib.cdiv(E, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_dv_tiles[grid](
-            do, o_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
+            do, o_sum2, s_sum, m_, None, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
             *s_sum.stride(), *m_.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, dv_sum_parts_ptr=dv_sum_parts, **config,

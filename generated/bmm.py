@@ -517,7 +517,7 @@ def launch_bmm(a, b, y) -> None:
             ),
         )
         bmm_persistent[grid](
-            a_tiles, b_tiles, None, y, B, M, N, K, *y.stride(),
+            a_tiles, b_tiles, None, None, B, M, N, K, *y.stride(),
             TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -556,7 +556,7 @@ def launch_bmm(a, b, y) -> None:
         y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         bmm_tiles[grid](
-            a, b, y, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
+            a, b, None, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
@@ -1469,7 +1469,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             ),
         )
         bmm_backward_da_persistent[grid](
-            dy_tiles, b_tiles, None, da, B, M, K, N, *da.stride(),
+            dy_tiles, b_tiles, None, None, B, M, K, N, *da.stride(),
             TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -1508,7 +1508,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_da_tiles[grid](
-            dy, b, da, B, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
+            dy, b, None, B, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
@@ -1670,7 +1670,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             ),
         )
         bmm_backward_db_persistent[grid](
-            dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
+            dy_tiles, a_tiles, None, B, N, K, M, *db.stride(),
             TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -1707,7 +1707,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
         grid = (PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_db_tiles[grid](
-            dy, a, db, B, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
+            dy, a, None, B, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip

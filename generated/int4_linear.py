@@ -154,7 +154,8 @@ def launch_int4_linear(x, w, s, y) -> None:
         y_sum_parts = torch.empty((PARTS, M, N), dtype=torch.float32, device=s.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         int4_linear_tiles[grid](
-            x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
+            x, w, s, None, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(),
+            *y.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
@@ -414,7 +415,7 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
         dx_sum_parts = torch.empty((PARTS, M, K), dtype=torch.float32, device=dy.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         int4_linear_backward_dx_tiles[grid](
-            dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
+            dy, s, w, None, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)

@@ -252,7 +252,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         int8_linear_persistent[grid](
-            x_tiles, w_tiles, sx, sw, None, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
+            x_tiles, w_tiles, sx, sw, None, None, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -278,7 +278,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
         grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
         int8_linear_tiles[grid](
-            x, w, sx, sw, y, M, N, K, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
+            x, w, sx, sw, None, M, N, K, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
             *y.stride(),
             enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
@@ -768,7 +768,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         int8_linear_backward_acc_persistent[grid](
-            x_tiles, w_tiles, None, acc, M, N, K, *acc.stride(),
+            x_tiles, w_tiles, None, None, M, N, K, *acc.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -794,7 +794,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
         grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
         int8_linear_backward_acc_tiles[grid](
-            x, w, acc, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
+            x, w, None, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
             enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)

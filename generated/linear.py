@@ -461,7 +461,7 @@ def launch_linear(x, w, b, y) -> None:
             ),
         )
         linear_persistent[grid](
-            x_tiles, w_tiles, b, None, y, batch, N, K, b.stride(0), *y.stride(),
+            x_tiles, w_tiles, b, None, None, batch, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -500,7 +500,7 @@ def launch_linear(x, w, b, y) -> None:
         y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_tiles[grid](
-            x, w, b, y, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            x, w, b, None, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
@@ -1373,7 +1373,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             ),
         )
         linear_backward_dx_persistent[grid](
-            dy_tiles, w_tiles, None, dx, batch, K, N, *dx.stride(),
+            dy_tiles, w_tiles, None, None, batch, K, N, *dx.stride(),
             TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -1412,7 +1412,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dx_tiles[grid](
-            dy, w, dx, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
+            dy, w, None, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
@@ -1575,7 +1575,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         linear_backward_dw_persistent[grid](
-            dy_tiles, x_tiles, None, dw, N, K, batch, *dw.stride(),
+            dy_tiles, x_tiles, None, None, N, K, batch, *dw.stride(),
             TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -1612,7 +1612,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dw_tiles[grid](
-            dy, x, dw, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
+            dy, x, None, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip

@@ -456,7 +456,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         linear_gelu_persistent[grid](
-            x_tiles, w_tiles, b, None, y, M, N, K, b.stride(0), *y.stride(),
+            x_tiles, w_tiles, b, None, None, M, N, K, b.stride(0), *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -495,7 +495,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_tiles[grid](
-            x, w, b, y, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            x, w, b, None, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
@@ -1060,7 +1060,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         linear_gelu_forward_persistent[grid](
-            x_tiles, w_tiles, None, acc_kept, b, None, y, M, N, K, *acc_kept.stride(), b.stride(0),
+            x_tiles, w_tiles, None, None, b, None, None, M, N, K, *acc_kept.stride(), b.stride(0),
             *y.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
@@ -1104,8 +1104,8 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_forward_tiles[grid](
-            x, w, acc_kept, b, y, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(),
-            b.stride(0), *y.stride(),
+            x, w, None, b, None, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(), b.stride(0),
+            *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
@@ -1555,7 +1555,7 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
         dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=acc_kept.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_gelu_backward_dx_tiles[grid](
-            dy, acc_kept, b, w, dx, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
+            dy, acc_kept, b, w, None, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
             *w.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum_parts_ptr=dx_sum_parts, **config,
@@ -1654,7 +1654,7 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
         dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=acc_kept.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_gelu_backward_dw_tiles[grid](
-            b, dy, acc_kept, x, dw, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
+            b, dy, acc_kept, x, None, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
             *x.stride(), *dw.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dw_sum_parts_ptr=dw_sum_parts, **config,

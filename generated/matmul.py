@@ -429,7 +429,7 @@ def launch_matmul(a, b, y) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         matmul_persistent[grid](
-            a_tiles, b_tiles, None, y, M, N, K, *y.stride(),
+            a_tiles, b_tiles, None, None, M, N, K, *y.stride(),
             TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -466,7 +466,7 @@ def launch_matmul(a, b, y) -> None:
         y_sum_parts = torch.empty((PARTS, M, N), dtype=compute, device=a.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         matmul_tiles[grid](
-            a, b, y, M, N, K, *a.stride(), *b.stride(), *y.stride(),
+            a, b, None, M, N, K, *a.stride(), *b.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
@@ -1226,7 +1226,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         matmul_backward_da_persistent[grid](
-            dy_tiles, b_tiles, None, da, M, K, N, *da.stride(),
+            dy_tiles, b_tiles, None, None, M, K, N, *da.stride(),
             TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -1263,7 +1263,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         da_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=b.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         matmul_backward_da_tiles[grid](
-            dy, b, da, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
+            dy, b, None, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
@@ -1420,7 +1420,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         matmul_backward_db_persistent[grid](
-            dy_tiles, a_tiles, db, N, K, M, *db.stride(),
+            dy_tiles, a_tiles, None, N, K, M, *db.stride(),
             TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
             **lib.config_without(config, "PROGRAMS"),
@@ -1455,7 +1455,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         db_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=a.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         matmul_backward_db_tiles[grid](
-            dy, a, db, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
+            dy, a, None, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip

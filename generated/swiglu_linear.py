@@ -257,7 +257,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         swiglu_linear_persistent[grid](
-            x_tiles, wg_tiles, wu_tiles, None, y, M, N, K, *y.stride(),
+            x_tiles, wg_tiles, wu_tiles, None, None, M, N, K, *y.stride(),
             TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
@@ -288,7 +288,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_tiles[grid](
-            x, wg, wu, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
+            x, wg, wu, None, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
         )  # fmt: skip
@@ -643,7 +643,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         swiglu_linear_forward_persistent[grid](
-            x_tiles, wg_tiles, wu_tiles, None, gate_kept, None, up_kept, None, y, M, N, K,
+            x_tiles, wg_tiles, wu_tiles, None, None, None, None, None, None, M, N, K,
             *gate_kept.stride(), *up_kept.stride(), *y.stride(),
             TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
@@ -679,7 +679,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_forward_tiles[grid](
-            x, wg, wu, gate_kept, up_kept, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
+            x, wg, wu, None, None, None, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
             *gate_kept.stride(), *up_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
@@ -1127,7 +1127,7 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_sum_tiles[grid](
-            dy, gate_kept, wu, dx_sum, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
+            dy, gate_kept, wu, None, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
             *dx_sum.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum_parts_ptr=dx_sum_parts, **config,
@@ -1230,7 +1230,7 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         dx_sum2_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_tiles[grid](
-            dy, up_kept, gate_kept, wg, dx_sum, dx, M, K, N, *dy.stride(), *up_kept.stride(),
+            dy, up_kept, gate_kept, wg, dx_sum, None, M, K, N, *dy.stride(), *up_kept.stride(),
             *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dx_sum2_parts_ptr=dx_sum2_parts, **config,
@@ -1334,7 +1334,7 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         dwu_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dwg_tiles[grid](
-            dy, up_kept, gate_kept, x, dwg, dwu, N, K, M, *dy.stride(), *up_kept.stride(),
+            dy, up_kept, gate_kept, x, None, None, N, K, M, *dy.stride(), *up_kept.stride(),
             *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,

@@ -232,7 +232,8 @@ def tensors_of(launch: Launch, known: Iterable[str]) -> Iterator[tuple[str, torc
     `known`: names of the plan, of which `k_`, which stepped aside, is passed as `k_ptr`.
     """
     shown = {name.rstrip("_"): name for name in sorted(known, reverse=True)}
-    for parameter, value in zip(launch.kernel.arg_names, launch.args, strict=False):
+    passed = zip(launch.kernel.arg_names, launch.args, strict=False)
+    for parameter, value in (*passed, *launch.config.items()):
         value = getattr(value, "base", None) if hasattr(value, "block_shape") else value
         if isinstance(value, torch.Tensor) and value.dim():
             name = re.sub(r"_(ptr|desc|tiles|patches)$", "", parameter)

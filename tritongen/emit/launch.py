@@ -371,8 +371,8 @@ def branch(
         else:
             rest = [f"**lib.config_without(config, {left})" if left else "**config"]
         if launch.part:
-            described = {line.partition(" = ")[0] for line in kernel.stored_setup}
-            passed = tuple("None" if a in described else a for a in kernel.arguments)
+            stored = {line.partition(" = ")[0] for line in kernel.stored_setup} | {*step.stores}
+            passed = tuple("None" if a in stored else a for a in kernel.arguments)
             kernel = replace(kernel, arguments=passed)
             rest = [*(f"{name}_ptr={name}" for name, _, _ in variant.scratch), *rest]
         lines += launch_lines(context, step, kernel, grid, rest, before, launch.part)
