@@ -244,6 +244,10 @@ def test_a_row_of_f32_is_multiplied_by_lanes():
         assert (calls.choices[0].variant == "lanes") == taken
         parts = calls.launches[-1].config  # of 1,024 parts one after another each waits 0.2 us
         assert not taken or parts["AHEAD"] == min(64, parts["PARTS"])
+    asked = signature(module.choose_matmul).parameters
+    facts = {n: v for n, v in calls.choices[0].facts.items() if n in asked}
+    for none in ("M", "N", "K"):  # of one output of several
+        module.choose_matmul(**facts | {none: 0})
 
 
 def test_several_sums_are_two_loops():

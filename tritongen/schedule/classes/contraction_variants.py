@@ -432,7 +432,7 @@ def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
     2 x 119 x 1600 39 (60; 85). Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217).
     """
     sums = 64 // columns(kernel)
-    rows = f"min(2, pow2(M)) if M <= N else {sums} // min(2, pow2(N))"
+    rows = f"min(2, max(1, M)) if M <= N else {sums} // min(2, max(1, N))"
     sides = rows, f"{sums} // BLOCK_M", "64", "4", "1"
     requires = "itemsize == 4 and (M <= 2 or N <= 2)"
     name, grid = "lanes", "PARTS * {tiles}"
