@@ -27,7 +27,7 @@ def attention_s_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -161,7 +161,7 @@ def attention_s_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
     if s_sum_parts_ptr is not None:
@@ -330,7 +330,7 @@ def attention_o_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, o_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, L
     if o_sum_parts_ptr is not None:
@@ -887,7 +887,7 @@ def attention_backward_s_sum_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1024,7 +1024,7 @@ def attention_backward_s_sum_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
     if s_sum_parts_ptr is not None:
@@ -1283,7 +1283,7 @@ def attention_backward_dp_sum_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
     if dp_sum_parts_ptr is not None:
@@ -1360,7 +1360,7 @@ def attention_backward_dq_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, L
     if dq_sum_parts_ptr is not None:
@@ -1442,7 +1442,7 @@ def attention_backward_dk_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dk_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, S
     if dk_sum_parts_ptr is not None:
@@ -1532,7 +1532,7 @@ def attention_backward_dv_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dv_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, S
     if dv_sum_parts_ptr is not None:

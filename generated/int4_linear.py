@@ -24,7 +24,7 @@ def int4_linear_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
     if y_sum_parts_ptr is not None:
@@ -261,7 +261,7 @@ def int4_linear_backward_dx_tiles(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
     if dx_sum_parts_ptr is not None:

@@ -24,7 +24,7 @@ def int8_linear_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -72,7 +72,7 @@ def int8_linear_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
     if acc_parts_ptr is not None:
@@ -382,7 +382,7 @@ def int8_linear_backward_acc_persistent(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -426,7 +426,7 @@ def int8_linear_backward_acc_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
     if acc_parts_ptr is not None:

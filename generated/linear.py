@@ -156,7 +156,7 @@ def linear_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -254,7 +254,7 @@ def linear_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
     if y_sum_parts_ptr is not None:
@@ -727,7 +727,7 @@ def linear_backward_dx_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -819,7 +819,7 @@ def linear_backward_dx_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
     if dx_sum_parts_ptr is not None:
@@ -1002,7 +1002,7 @@ def linear_backward_dw_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1094,7 +1094,7 @@ def linear_backward_dw_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K2
     if dw_sum_parts_ptr is not None:

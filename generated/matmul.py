@@ -145,7 +145,7 @@ def matmul_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -237,7 +237,7 @@ def matmul_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
     if y_sum_parts_ptr is not None:
@@ -680,7 +680,7 @@ def matmul_backward_da_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -772,7 +772,7 @@ def matmul_backward_da_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
     if da_sum_parts_ptr is not None:
@@ -946,7 +946,7 @@ def matmul_backward_db_persistent(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1032,7 +1032,7 @@ def matmul_backward_db_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, M
     if db_sum_parts_ptr is not None:

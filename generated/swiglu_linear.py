@@ -26,7 +26,7 @@ def swiglu_linear_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -80,7 +80,7 @@ def swiglu_linear_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
     up_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
     if gate_parts_ptr is not None:
@@ -398,7 +398,7 @@ def swiglu_linear_forward_persistent(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None, up_parts_ptr=None,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time; of PARTS programs that share a tile, each has a CHUNK of the terms."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -461,7 +461,7 @@ def swiglu_linear_forward_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, gate_parts_ptr=None,
     up_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
     if gate_parts_ptr is not None:
@@ -795,7 +795,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
     if dx_sum_parts_ptr is not None:
@@ -865,7 +865,7 @@ def swiglu_linear_backward_dx_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
     if dx_sum2_parts_ptr is not None:
@@ -949,7 +949,7 @@ def swiglu_linear_backward_dwg_tiles(
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time; of PARTS that share a tile, each has a CHUNK of the terms."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, M
     if dwg_sum_parts_ptr is not None:
