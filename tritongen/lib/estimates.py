@@ -86,32 +86,34 @@ def product_us(
     narrow_load, narrow_wait = (50, 45) if itemsize == 1 else (5.02, 4.52)
     pointed = kind in ("pointers", "slim", "lanes")
     batches, M, N, K = sizes
+    # Divisions are written out: a call of a function takes a thirtieth of all this, and a choice asks for twenty.
     rows, terms = config["BLOCK_M"] * (3 if kind == "subtiles" else 1), config["BLOCK_K"]
-    columns, stages = config["BLOCK_N"] * sums, config["num_stages"]
+    width, stages = config["BLOCK_N"], config["num_stages"]
+    columns = width * sums
     parts, beside = config.get("PARTS", 0), config.get("PROGRAMS", 1)
-    programs = batches * cdiv(M, rows) * cdiv(N, config["BLOCK_N"]) * max(1, parts)
-    steps = cdiv(config.get("CHUNK", K), terms)
+    programs = batches * -(-M // rows) * -(-N // width) * (parts or 1)
+    steps = -(-config.get("CHUNK", K) // terms)
     if pointed:  # as many as there are registers and shared memory for
         beside = _beside(config, columns, itemsize)
         copied = transposed = 0
     elif ahead:  # what is split or converted needs no other copy
         copied, transposed = max(0, copied - ahead), 0
-    each = cdiv(programs, gpu.sms)
-    beside = max(1, min(beside, each))
+    each = -(-programs // gpu.sms)
+    beside = min(beside, each) or 1
 
     full = rows if pointed else max(64, rows)  # what is multiplied at once
     thrice = tf32x3 and itemsize == 4 and kind != "lanes"
     multiplied = 2e-6 * full * columns * terms * (3 if thrice else 1)
     multiplied *= (1 + edge * (1 / full + 1 / columns)) / flops
     loaded = 1e-6 * (min(rows, M) + min(columns, N * sums)) * min(terms, K) * itemsize / load
-    waited = wait / max(1, stages - 1)
+    waited = wait / (stages - 1 or 1)
     if kind in ("pointers", "slim") and not vectorized:
         loaded, waited = loaded * narrow_load, waited * narrow_wait
     step = _slowest(waited, beside * multiplied, beside * loaded)
     stored = 1e-4 * store * rows * columns * (2 if parts else 1)
     if stored_bytes * N % 16:
         stored *= 1 + odd * columns / 128
-    tiles = cdiv(each, beside) * (tile + steps * step + beside * stored)
+    tiles = -(-each // beside) * (tile + steps * step + beside * stored)
 
     moved = itemsize * (M * K + K * N * sums) + stored_bytes * M * N
     read = programs * steps * terms * (rows + columns) * itemsize
