@@ -76,7 +76,8 @@ class Steps(TorchDispatchMode):
 
     def launch(self, kernel: Any, *args: Any, **config: Any) -> None:
         compiled = kernel.run(*args, **config)
-        named = {**dict(zip(kernel.arg_names, args, strict=False)), **config}
+        left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
+        named = {**dict(left), **dict(zip(kernel.arg_names, args, strict=False)), **config}
         self.launches.append((kernel, compiled, named))
 
 

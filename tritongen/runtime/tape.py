@@ -105,7 +105,8 @@ class Tape(TorchDispatchMode):
         self.events.append(("allocate", name, tensor))
 
     def launched(self, kernel: Any, compiled: Any, grid: Any, args: Any, config: Any) -> None:
-        bound = dict(zip(kernel.arg_names, args, strict=False)) | config
+        left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
+        bound = dict(left) | dict(zip(kernel.arg_names, args, strict=False)) | config
         grid = grid(bound) if callable(grid) else grid
         if compiled is None or kernel.pre_run_hooks or not set(kernel.arg_names) <= set(bound):
             self.refused = f"{kernel}: a launch that leaves something to the JIT"
