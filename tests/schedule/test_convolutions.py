@@ -365,6 +365,16 @@ def test_channels_in_fours_have_a_number_of_their_own(count, beside, widened):
     assert f"{widened} = 4 * lib.cdiv({widened}, 4)" in built.raw
 
 
+def test_a_mask_behind_windows_asks_for_the_channels_that_there_are():
+    """Of the copy that `pad4` reads as x it took a zero for `else 1`: wrong where f + 1 is C."""
+    built = pipeline.build(
+        "op f<T: float>(x: T[N, C, L], w: T[F, C, S]) -> y: T[N, F, P] with P = L - S + 1 {\n"
+        "  y[n, f, p] = (x[n, f + 1, p] else 1) + sum[c, s](x[n, c, p + s] * w[f, c, s])\n}\n",
+        "f.op",
+    )
+    assert "c_count = 4 * lib.cdiv(c_count, 4)" in built.raw
+
+
 @pytest.mark.parametrize(
     "channels, N, rows, warps", [(25, 185, 128, 8), (64, 185, 256, 8), (25, 60, 128, 4)]
 )

@@ -10,6 +10,7 @@ convolution of 3 channels 7,072 instructions a thread, 2,390 in fours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
@@ -49,9 +50,14 @@ def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Pack
     product = group.factors
     if not product.counted or not _one_for_one(product, packs, dims, facts):
         return None
+    read_behind = {read.tensor for n in group.nests[1:] for read in reads(n.body)}
+    behind = [p for p in packs if p.tensor in read_behind]
+    if any(p.split for p in behind):
+        return None  # `x[n, g * C + 1, p]` behind the sum says where a group begins
     (channel,) = product.k
     name = next(iter(symbols(channel.hi)), "")
-    if channel.hi != size(name) or _says_more(name, group, packs, dims):
+    # Behind the sum a mask asks how many channels an operand has: `x[n, f + 1, p] else 1`.
+    if behind or channel.hi != size(name) or _says_more(name, group, packs, dims):
         name = product.counted
         group = _by_own_name(group, packs)
     return group, tuple(replace(p, widens=name, multiple=FOUR) for p in packs)
@@ -86,29 +92,39 @@ def _says_more(name: str, group: Group, packs: Packs, dims: Dims) -> bool:
 def _by_own_name(group: Group, packs: Packs) -> Group:
     """The group whose channels are as many as the size that is defined as their number says."""
     product = group.factors
-    (channel,) = product.k
-    own = replace(channel, hi=size(product.counted))
+    (channel,), count = product.k, size(product.counted)
     splits = {p.tensor: p.split[0] for p in packs if p.split}
+
+    def read(node: ir.Read) -> ir.Read:
+        if node.tensor not in splits:
+            return node
+        at = splits[node.tensor]
+        first, last = as_split(node, at, channel.index).coords[at : at + 2]
+        coords = (*node.coords[:at], first * count + last, *node.coords[at + 1 :])
+        return replace(node, coords=coords)
+
+    return _over(group, count, read)
+
+
+def _over(group: Group, channels: Poly, read: Callable[[ir.Read], ir.Read]) -> Group:
+    """The group with so many channels, its factors read otherwise."""
+    product = group.factors
+    (channel,) = product.k
+    own = replace(channel, hi=channels)
 
     def change(node: ir.Expr) -> ir.Expr:
         match node:
-            case ir.Read(tensor, coords) if tensor in splits:
-                at = splits[tensor]
-                (first,) = indices(coords[at]) - {channel.index}
-                whole = index(first) * own.hi + index(channel.index)
-                return replace(node, coords=(*coords[:at], whole, *coords[at + 1 :]))
+            case ir.Read():
+                return read(node)
             case ir.Reduce(_, binders):
                 return replace(node, binders=tuple(own if b == channel else b for b in binders))
         return node
 
-    nests = tuple(replace(n, body=ir.rebuild(n.body, change)) for n in group.nests)
-    product = replace(
-        product,
-        k=(own,),
-        left=ir.rebuild(product.left, change),
-        right=ir.rebuild(product.right, change),
-    )
-    return replace(group, nests=nests, product=product)
+    head, *tail = group.nests
+    head = replace(head, body=ir.rebuild(head.body, change))
+    left, right = (ir.rebuild(side, change) for side in (product.left, product.right))
+    product = replace(product, k=(own,), left=left, right=right)
+    return replace(group, nests=(head, *tail), product=product)
 
 
 def widened(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs, Dims] | None:
@@ -126,29 +142,15 @@ def widened(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Packs
     if set(known) & set(dims):
         return None
 
-    def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read(tensor) if tensor in by_tensor:
-                pack = by_tensor[tensor]
-                read = as_packed(node, pack, channel.index)
-                coords = tuple(read.coords[k] for k in pack.order)
-                return replace(node, tensor=f"{tensor}_{suffix}", coords=coords)
-            case ir.Reduce(_, binders):
-                return replace(node, binders=tuple(map(widen, binders)))
-        return node
+    def read(node: ir.Read) -> ir.Read:
+        if node.tensor not in by_tensor:
+            return node
+        pack = by_tensor[node.tensor]
+        split = as_packed(node, pack, channel.index)
+        coords = tuple(split.coords[k] for k in pack.order)
+        return replace(node, tensor=f"{node.tensor}_{suffix}", coords=coords)
 
-    def widen(b: ir.Binder) -> ir.Binder:
-        return replace(b, hi=lanes) if b.index == channel.index else b
-
-    head, *tail = group.nests
-    head = replace(head, body=ir.rebuild(head.body, change))
-    product = replace(
-        product,
-        k=(widen(channel),),
-        left=ir.rebuild(product.left, change),
-        right=ir.rebuild(product.right, change),
-    )
-    return replace(group, nests=(head, *tail), product=product), stored, dims | known
+    return _over(group, lanes, read), stored, dims | known
 
 
 def _one_for_one(product: Product, packs: Packs, dims: Dims, facts) -> bool:
