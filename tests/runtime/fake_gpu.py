@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import itertools
 import threading
 from types import SimpleNamespace
@@ -101,8 +102,8 @@ def launch_36(
 
 def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **config: Any) -> Any:
     """What the JIT does: the launch, and the kernel as it was compiled for it."""
-    left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
-    bound = dict(left) | dict(zip(kernel.arg_names, args, strict=False)) | config
+    default = {n: p.default for n, p in inspect.signature(kernel.fn).parameters.items()}
+    bound = default | dict(zip(kernel.arg_names, args, strict=False)) | config
     _interpret(kernel, *args, grid=grid, warmup=warmup, **config)
     values = [bound[name] for name in kernel.arg_names]
     constant = kernel.fn.__annotations__

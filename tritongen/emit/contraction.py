@@ -87,7 +87,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
         writer,
         size,
         **terms,
-        **in_parts(sums, kernel.splits, kernel.lanes),
+        **in_parts(writer, sums),
         index="INDEX" if kernel.slides else "tl.int64",
         inside=inside,
         factors=factors,
@@ -146,14 +146,19 @@ def terms_of(size: dict[str, str], splits: bool, bounds: Bounds = FREE) -> dict[
     return {"begin": bounds.begin, "end": bounds.to or size["k"]}
 
 
-def in_parts(sums: Sequence[Sum], splits: bool, lanes: bool = False) -> dict[str, Any]:
+def in_parts(writer: KernelWriter, sums: Sequence[Sum]) -> dict[str, Any]:
     """The sums, and where parts of them may be left what a launch says of these."""
-    if not splits:
+    if not writer.kernel.splits:
         return {"sums": sums}
-    left = [replace(s, parts=f"{s.name}_parts_ptr") for s in sums]
-    optional = ("PARTS: tl.constexpr = 1", "CHUNK=0", *(f"{s.parts}=None" for s in left))
-    optional = (*(("LANES: tl.constexpr = False",) if lanes else ()), *optional)
-    return {"sums": left, "splits": True, "lanes": lanes, "optional": optional}
+    left = [replace(s, parts=writer.names.free(f"{s.name}_parts_ptr")) for s in sums]
+    told = ("LANES: tl.constexpr = False",) if writer.kernel.lanes else ()
+    return {
+        "sums": left,
+        "splits": True,
+        "lanes": writer.kernel.lanes,
+        "optional": (*told, "PARTS: tl.constexpr = 1", "CHUNK=0"),
+        "workspaces": tuple(s.parts for s in left),
+    }
 
 
 def invariant(writer: KernelWriter, heads: Iterable[ir.Nest]) -> None:

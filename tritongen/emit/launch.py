@@ -374,7 +374,8 @@ def branch(
             stored = {line.partition(" = ")[0] for line in kernel.stored_setup} | {*step.stores}
             passed = tuple("None" if a in stored else a for a in kernel.arguments)
             kernel = replace(kernel, arguments=passed)
-            rest = [*(f"{name}_ptr={name}" for name, _, _ in variant.scratch), *rest]
+            workspaces = zip(kernel.workspaces, variant.scratch, strict=True)
+            rest = [*(f"{parameter}={name}" for parameter, (name, *_) in workspaces), *rest]
         lines += launch_lines(context, step, kernel, grid, rest, before, launch.part)
         before = grid
     return tuple(lines)

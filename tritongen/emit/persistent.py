@@ -37,7 +37,7 @@ def persistent_view(writer: KernelWriter) -> KernelView:
     size = open_tiles(writer)
     setup, _ = operands(writer, heads)
     factors, sums = products(writer, heads, size)
-    more = terms_of(size, kernel.splits) | in_parts(sums, kernel.splits)
+    more = terms_of(size, kernel.splits) | in_parts(writer, sums)
     flat = len(heads) == 1
     return tiles_view(writer, size, setup, parts_behind(kernel), factors=factors, flat=flat, **more)
 

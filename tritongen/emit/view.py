@@ -54,7 +54,8 @@ class KernelView:
     stored_setup: tuple[
         str, ...
     ] = ()  # and what of it describes the outputs, which parts of sums are none of
-    optional: tuple[str, ...] = ()  # parameters that parts of sums take, with defaults
+    optional: tuple[str, ...] = ()  # parameters with defaults, which parts of sums are given
+    workspaces: tuple[str, ...] = ()  # and where those are left; None in a launch of whole ones
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class KernelView:
     @property
     def names(self) -> tuple[str, ...]:
         """Its parameters without what is said of them."""
-        every = (*self.parameters, *self.optional)
+        every = (*self.parameters, *self.optional, *self.workspaces)
         return tuple(p.partition(":")[0].partition("=")[0] for p in every)
 
     @property
@@ -81,7 +82,8 @@ class KernelView:
         """`name(parameters):`, in groups where that is longer than a line: black would give each parameter its own."""
         plain = [p for p in self.parameters if ":" not in p]
         constants = [p for p in self.parameters if ":" in p]
-        return "\n".join(call_lines(self.name, plain, constants, self.optional, end=":"))
+        optional = (*self.optional, *(f"{name}=None" for name in self.workspaces))
+        return "\n".join(call_lines(self.name, plain, constants, optional, end=":"))
 
 
 def call_lines(name: str, *groups: Sequence[str], end: str = "") -> list[str]:

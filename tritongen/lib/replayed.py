@@ -76,9 +76,13 @@ class Steps(TorchDispatchMode):
 
     def launch(self, kernel: Any, *args: Any, **config: Any) -> None:
         compiled = kernel.run(*args, **config)
-        left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
-        named = {**dict(left), **dict(zip(kernel.arg_names, args, strict=False)), **config}
-        self.launches.append((kernel, compiled, named))
+        self.launches.append((kernel, compiled, arguments_of(kernel, args, config)))
+
+
+def arguments_of(kernel: Any, args: Any, config: Any) -> dict[str, Any]:
+    """What a launch gives a kernel, and what it leaves to defaults, by the kernel's parameters; options of Triton behind."""
+    left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
+    return {**dict(left), **dict(zip(kernel.arg_names, args, strict=False)), **config}
 
 
 def twin(thing: Any, **others: Any) -> Any:

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from tritongen.lib.replayed import arguments_of
 from tritongen.runtime.held import Unheld, held_launch
 from tritongen.runtime.kinds import every_reached
 
@@ -105,8 +106,7 @@ class Tape(TorchDispatchMode):
         self.events.append(("allocate", name, tensor))
 
     def launched(self, kernel: Any, compiled: Any, grid: Any, args: Any, config: Any) -> None:
-        left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
-        bound = dict(left) | dict(zip(kernel.arg_names, args, strict=False)) | config
+        bound = arguments_of(kernel, args, config)
         grid = grid(bound) if callable(grid) else grid
         if compiled is None or kernel.pre_run_hooks or not set(kernel.arg_names) <= set(bound):
             self.refused = f"{kernel}: a launch that leaves something to the JIT"
