@@ -299,7 +299,7 @@ def unknown_reducer(place: Place) -> Diagnostic | None:
         t.text == name.text and _is_defined(place.tokens, k) for k, t in enumerate(place.tokens)
     ):
         return None
-    near = get_close_matches(name.text.lower(), REDUCERS, 1, 0.7)
+    near = get_close_matches(name.text.lower(), REDUCERS, 1, 0.6)  # of three letters two
     if name.type != "NAME" or not near:
         return None
     at = place.span(first)
