@@ -61,9 +61,7 @@ CALLS = (
 TABLES = {"product_us": "products", "convolution_us": "convolutions"}
 RATES = ("memory", "copy", "transpose", "split", "pack", "join")  # which are as fast as memory is
 SECONDS = 0.03  # of timing, a variant
-# Factors are pulled to 1: with a seventh of this, six products moved rows of an H100 so far that the
-# choice for 32 drawn ones took 1.12 of the best, by rows scaled from an H200's 1.05.
-DAMPING, ROUNDS, MOST = 0.15, 12, math.log(16)
+DAMPING, ROUNDS, MOST = 0.02, 12, math.log(16)
 
 Call = tuple[str, str | None, str]  # a spec, its dtype, its sizes
 

@@ -54,7 +54,8 @@ def measured() -> dict[str, Coefficients]:
     changed by as much as the two had differed before. An H100's convolutions, but for patches and taps, are fitted to 225
     times of 39 drawn ones (regret of calls that were left out 1.08, by an H200's rows 1.18); products are an H200's
     (regret of 32 drawn calls 1.05, of rows fitted to them the same), rates those of `tritongen calibrate`; "slim" of f32
-    and "lanes" are fitted to 17 and 6 times of an H100.
+    and "lanes" are fitted to 17 and 6 times of an H100. Those of windows are set by hand, by seven times of an H100: by none
+    that of "channels" and of "runs" of two bytes.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
