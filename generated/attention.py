@@ -850,7 +850,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=7,
+    lib=8,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -2730,7 +2730,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=7,
+    lib=8,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

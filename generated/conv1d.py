@@ -470,10 +470,10 @@ def choose_conv1d(
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
@@ -484,7 +484,7 @@ def choose_conv1d(
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        ), "runs", taps * channels),
+        ), "runs", taps * channels, 0, 2, 1 if line % 2 else 8),
         ("window", (channels == 1 or not channels_last) and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -503,20 +503,20 @@ def choose_conv1d(
         ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -524,7 +524,7 @@ def choose_conv1d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -836,7 +836,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=7,
+    lib=8,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -1579,10 +1579,10 @@ def choose_conv1d_backward_dx(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
             ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
@@ -1606,13 +1606,13 @@ def choose_conv1d_backward_dx(
         ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1620,7 +1620,7 @@ def choose_conv1d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1771,16 +1771,16 @@ def choose_conv1d_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        ), "runs", taps * channels),
+        ), "runs", taps * channels, 0, 2, 1 if line % 2 else 8),
         ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -1792,7 +1792,7 @@ def choose_conv1d_backward_dw(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1800,7 +1800,7 @@ def choose_conv1d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 1, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -2160,7 +2160,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=7,
+    lib=8,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

@@ -790,10 +790,10 @@ def choose_conv_group_norm_silu_conv2d(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -807,20 +807,20 @@ def choose_conv_group_norm_silu_conv2d(
         ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -828,7 +828,7 @@ def choose_conv_group_norm_silu_conv2d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1358,7 +1358,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=7,
+    lib=8,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -2199,10 +2199,10 @@ def choose_conv_group_norm_silu_forward_conv2d(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -2216,20 +2216,20 @@ def choose_conv_group_norm_silu_forward_conv2d(
         ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2237,7 +2237,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -2778,7 +2778,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=7,
+    lib=8,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -5275,10 +5275,10 @@ def choose_conv_group_norm_silu_backward_dx(
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -5289,14 +5289,14 @@ def choose_conv_group_norm_silu_backward_dx(
         ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, False, places),
+        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, 0, 2, channels % 2 > 0),
+        ), "packed", taps * channels, 0, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -5399,14 +5399,14 @@ def choose_conv_group_norm_silu_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 2, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -5844,7 +5844,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=7,
+    lib=8,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

@@ -386,20 +386,20 @@ def choose_conv_transpose3d(
     packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("patches", patched and 2 <= itemsize <= 4, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, covered),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, 8, covered),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 6, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 6, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -661,7 +661,7 @@ def conv_transpose3d_torch(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=7,
+    lib=8,
     allocate=allocate_conv_transpose3d,
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
@@ -1206,17 +1206,17 @@ def choose_conv_transpose3d_backward_dx(
     padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1224,7 +1224,7 @@ def choose_conv_transpose3d_backward_dx(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 3, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 3, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1341,10 +1341,10 @@ def choose_conv_transpose3d_backward_dw(
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu)
+    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 8 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1352,7 +1352,7 @@ def choose_conv_transpose3d_backward_dw(
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
-        ), "packed", taps * channels, packed_bytes, 3, channels % 2 > 0),
+        ), "packed", taps * channels, packed_bytes, 3, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1695,7 +1695,7 @@ def conv_transpose3d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=7,
+    lib=8,
     allocate=allocate_conv_transpose3d_backward,
     reference=conv_transpose3d_backward_reference,
     precision=("conv",),

@@ -777,7 +777,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -2783,7 +2783,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

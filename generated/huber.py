@@ -283,7 +283,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=7,
+    lib=8,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -804,7 +804,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=7,
+    lib=8,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

@@ -703,7 +703,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -2221,7 +2221,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

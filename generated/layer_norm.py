@@ -437,7 +437,7 @@ def layer_norm_torch(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_layer_norm,
     reference=layer_norm_reference,
     equals=layer_norm_torch,
@@ -1398,7 +1398,7 @@ def layer_norm_backward_reference(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_layer_norm_backward,
     reference=layer_norm_backward_reference,
     linear=(("dy",),),

@@ -378,7 +378,7 @@ def rms_norm_torch(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
@@ -1291,7 +1291,7 @@ def rms_norm_backward_reference(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=7,
+    lib=8,
     allocate=allocate_rms_norm_backward,
     reference=rms_norm_backward_reference,
     linear=(("dy",),),

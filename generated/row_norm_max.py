@@ -340,7 +340,7 @@ def row_norm_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=7,
+    lib=8,
     allocate=allocate_row_norm_max,
     reference=row_norm_max_reference,
     equals=row_norm_max_torch,
@@ -966,7 +966,7 @@ def row_norm_max_backward_reference(
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=7,
+    lib=8,
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
     linear=(("dy",),),

@@ -51,11 +51,10 @@ def measured() -> dict[str, Coefficients]:
     An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 1,400 times of 246 drawn and seven listed
     convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8
     for each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit,
-    changed by as much as the two had differed before. An H100's convolutions, but for patches and taps, are fitted to 225
-    times of 39 drawn ones (regret of calls that were left out 1.08, by an H200's rows 1.18); products are an H200's
+    changed by as much as the two had differed before. An H100's convolutions, but for patches and taps, are fitted to 455
+    times of 69 drawn ones (regret of 28 others 1.06); products are an H200's
     (regret of 32 drawn calls 1.05, of rows fitted to them the same), rates those of `tritongen calibrate`; "slim" of f32
-    and "lanes" are fitted to 17 and 6 times of an H100. Those of windows are set by hand, by seven times of an H100: by none
-    that of "channels" and of "runs" of two bytes.
+    and "lanes" are fitted to 17 and 6 times of an H100. Those of windows are set by hand, by 30 times of an H100.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
@@ -86,20 +85,20 @@ def measured() -> dict[str, Coefficients]:
         ("patches", 4): (5.17, 1.23, 0.639, 8.99, 40.4, 0.0887, 1.38, 1.12),
         ("taps", 2): (4.31, 3.85, 0.701, 5.41, 26.2, 0.112, 0.231, 1.16),
         ("taps", 4): (2.65, 2.74, 0.788, 3.6, 64.3, 0.075, 0.185, 1.1),
-        ("channels", 2): (3.5, 1, 0.1, 1, 1, 0.044, 1, 1),
-        ("channels", 4): (3.5, 1, 0.1, 1, 1, 0.085, 1, 1),
-        ("runs", 2): (3.5, 1, 0.1, 1, 1, 0.06, 1, 1),
-        ("runs", 4): (3.5, 1, 0.1, 1, 1, 0.12, 1, 1),
-        ("window", 2): (3.5, 1, 0.1, 1, 1, 0.044, 1, 1),
-        ("window", 4): (3.5, 1, 0.1, 1, 1, 0.085, 1, 1),
+        ("channels", 2): (3.5, 1, 0.1, 1, 1, 0.02, 1, 1),
+        ("channels", 4): (3.5, 1, 0.1, 1, 1, 0.012, 1, 1),
+        ("runs", 2): (3.5, 1, 0.1, 1, 1, 0.05, 1, 1),
+        ("runs", 4): (3.5, 1, 0.1, 1, 1, 0.09, 1, 1),
+        ("window", 2): (3.5, 1, 0.1, 1, 1, 0.03, 1, 1),
+        ("window", 4): (3.5, 1, 0.1, 1, 1, 0.08, 1, 1),
     }
     of_h100 = {
-        ("gathered", 2): (6.34, 0.781, 1.16, 0.948, 9.32, 0.00942, 0.858, 1.31),
-        ("gathered", 4): (5.78, 0.196, 1.99, 0.43, 6.68, 0.0205, 0.69, 1.81),
-        ("packed", 2): (4.62, 2.83, 1.38, 11.3, 42.3, 0.0373, 0.619, 1.07),
-        ("packed", 4): (3.48, 2.57, 0.467, 4.74, 41.1, 0.0434, 0.488, 1.09),
-        ("pad4", 2): (4.56, 2.24, 0.63, 4.48, 45.1, 0.0369, 0.167, 1.0),
-        ("pad4", 4): (3.36, 2.37, 0.778, 3.0, 55.4, 0.0704, 0.292, 1.0),
+        ("gathered", 2): (6.64, 0.591, 0.877, 0.764, 9.32, 0.00646, 0.649, 1.31),
+        ("gathered", 4): (4.76, 0.192, 1.95, 0.523, 6.68, 0.0201, 0.676, 1.81),
+        ("packed", 2): (3.82, 2.86, 1.39, 11.4, 42.3, 0.0198, 0.625, 1.07),
+        ("packed", 4): (4.54, 3.03, 0.55, 4.64, 41.1, 0.0365, 0.575, 1.09),
+        ("pad4", 2): (4.23, 2.6, 0.732, 3.82, 45.1, 0.0325, 0.194, 1),
+        ("pad4", 4): (3.95, 2.74, 0.899, 3.01, 55.4, 0.0707, 0.337, 1),
     }
     products |= {("slim", size): products["pointers", size] for size in (1, 2)}
     return {

@@ -15,6 +15,8 @@ from typing import Any
 
 from tritongen.lib.coefficients import coefficients
 
+L2_BYTES = 35e6  # what is found again, of an H200's 50 MB: of 30 MB most (287 channels), of 39 MB little (389)
+
 
 def cdiv(a: int, b: int) -> int:
     """triton.cdiv, in a tenth of its time."""
@@ -151,21 +153,21 @@ def convolution_us(
     terms: int,
     copied: int = 0,
     digits: int = 2,
-    alone: bool = False,
+    together: int = 8,
     places: int = 0,
     uneven: bool = False,
 ) -> float:
     """Microseconds of a convolution in such tiles.
 
     `call`: the sizes (batches, M, N) of a product whose rows are places; the phases of a transposed convolution, which are
-    among the batches; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a sum
-    of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
-    `digits`: the indices that a term is taken apart into; `alone`: whether lanes load one element, where others load
-    several; `places`: how many are computed, where that is not M; `uneven`: whether lanes store one element, where
+    among the batches; its channels; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a
+    sum of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
+    `digits`: the indices that a term is taken apart into; `together`: elements that a lane loads at once, 8 for as many as
+    fit; `places`: how many are computed, where that is not M; `uneven`: whether lanes store one element, where
     others store 16 bytes. One tap by "descriptors" is a product of matrices whose
     terms are the channels, by "planes" one for each image of so many `places`.
     """
-    sizes, phases, operand_bytes, itemsize, stored_bytes, gpu = call
+    sizes, phases, channels, operand_bytes, itemsize, stored_bytes, gpu = call
     if kind in ("descriptors", "planes"):
         _, M, N = sizes
         matrices = (M // places, places, N, terms) if places else (1, M, N, terms)
@@ -177,6 +179,7 @@ def convolution_us(
     start, tile, wait, flops, edge, load, store, slower = row
     if kind in ("channels", "runs", "window"):  # lanes that add up one each, without tensor cores
         loaded = 1e-6 * math.prod(sizes) * terms * itemsize / (load * gpu.sms)
+        loaded *= 2 if together == 1 else 1  # runs of lines that begin anywhere
         moved = 1e-6 * (operand_bytes + stored_bytes * math.prod(sizes)) / own.memory
         return start + _slowest(wait * terms, loaded, moved)
     narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
@@ -187,11 +190,11 @@ def convolution_us(
     beside = max(1, min(beside, each))
     steps = cdiv(terms, depth) / phases
 
-    full, apart = max(64, rows), slower ** max(0, digits - 3) * (narrow if alone else 1)
+    full, apart = max(64, rows), slower ** max(0, digits - 3) * max(1, narrow / together)
     multiplied = 2e-6 * full * columns * depth * (1 + edge * (1 / full + 1 / columns)) / flops
     # Weights lie side by side: of "gathered" ones lanes load several, where each place is loaded by itself.
     others = min(columns, max(8, N)) * (0.25 if kind == "gathered" else 1)
-    loaded = 1e-6 * (rows + others) * depth * itemsize / load
+    loaded = 1e-6 * (rows + others) * min(depth, terms / phases) * itemsize / load
     waited = wait / max(1, config["num_stages"] - 1)
     step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
     stored = 1e-4 * store * rows * columns * (0.5 + 4 / stored_bytes if uneven else 1)
@@ -200,5 +203,11 @@ def convolution_us(
     tiles = cdiv(each, beside) * (tile + steps * step + beside * stored)
 
     moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / own.memory
-    us = start + _slowest(tiles, moved, 0)
+    again = 0.0
+    if kind != "patches":
+        # A tap follows all channels of the one before: what all programs hold of these is in L2 still, or is not.
+        held = beside * gpu.sms * rows * channels * itemsize
+        again = 1e-6 * batches * M * terms / phases * itemsize
+        again /= own.memory if held > L2_BYTES else own.l2
+    us = start + _slowest(tiles, moved, again)
     return us + (own.pack_us + 2e-6 * copied / own.pack if copied else 0)

@@ -14,7 +14,7 @@ TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of o
 # What stands behind the config in a row of candidates, by the model that takes it.
 COLUMNS = {
     "product_us": "how its factors come, bytes written ahead, sums",
-    "convolution_us": "how what slides comes, terms, bytes packed in front, indices of a term, whether lanes load one element, places, whether they store one",
+    "convolution_us": "how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one",
 }
 
 
@@ -28,13 +28,13 @@ def of_convolution(
     terms: Rule,
     copied: Rule,
     digits: int = 2,
-    alone: Rule = "False",
+    together: Rule = "8",
     places: Rule = "0",
     uneven: Rule = "False",
 ) -> Estimate:
     """`terms` of all phases, as steps walk them; `copied`: the fact that counts what is packed in front."""
-    asked = copied, str(digits), alone, places, uneven
-    more = _without(asked, ("0", "2", "False", "0", "False"))
+    asked = copied, str(digits), together, places, uneven
+    more = _without(asked, ("0", "2", "8", "0", "False"))
     return Estimate("convolution_us", kind, (terms, *more))
 
 
@@ -52,7 +52,8 @@ def shared(step: Step) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     if not models:
         return (), ()
     if models == {"convolution_us"}:
-        return (batches, "M", "N"), ("phases", "operand_bytes", "itemsize", "stored_bytes", "gpu")
+        others = "phases", "channels", "operand_bytes", "itemsize", "stored_bytes", "gpu"
+        return (batches, "M", "N"), others
     exact = "tf32x3" if step.precision else "False"  # halves and whole numbers have one product
     copies = ("copied_bytes", "transposed_bytes", "vectorized")
     return (batches, "M", "N", "K"), ("itemsize", "stored_bytes", *copies, exact, "gpu")

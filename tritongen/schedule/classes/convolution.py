@@ -203,7 +203,9 @@ def make(name, group, stores, dims, facts) -> Step:
         rows = replace(group, row=group.nests[0].box)
         more, known, windows, orders = window.beside(name, rows, stores, dims, facts)
         kernels, numbers = (*kernels[:-1], *more, kernels[-1]), (*numbers, *known)
-        compared = (replace(w, estimate=of_convolution(w.name, TERMS, "0")) for w in windows)
+        odd = {"runs": "1 if line % 2 else 8"}
+        estimates = (of_convolution(w.name, TERMS, "0", 2, odd.get(w.name, "8")) for w in windows)
+        compared = (replace(w, estimate=e) for w, e in zip(windows, estimates, strict=True))
         variants = (*compared, *variants)
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
@@ -279,17 +281,19 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
             copies,
             when=f"{HALVES} and N % 8 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
         )
-    alone = "channels % 2 > 0"
+    # Of one channel, places are neighbours.
+    even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
+    together = f"8 if channels == 1 else {even}"
     yield _variant(
         "mixed",
         FITS,
         "by pointers, terms of several taps a step, channels packed",
         tile("128", COLUMNS, "128 // itemsize", WARPS, "3"),
         (Launch(kernels[-1].name, grid),),
-        of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, alone),
+        of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
         packs,
     )
-    even = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4"
+    warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4"
     yield _variant(
         "taps",
         FITS,
@@ -298,7 +302,7 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
             f"128 if {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
             COLUMNS,
             deep,
-            WARPS if phases else even,
+            WARPS if phases else warps,
             "3",
         ),
         tapped,
