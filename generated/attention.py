@@ -256,70 +256,48 @@ def attention_m_rows(
 def attention_m_loop(
     s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_col, m_row, o_sum2_row,
     HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, o_sum2_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     L, s_row = L // VEC * VEC, s_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, L
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # m_[b, h, i] = max[j](s[b, h, i, j])
     # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
-    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
-    for start in range(0, L, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < L)
-        s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
-        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
-    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
-    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
-
-
-@triton.jit
-def attention_m_part(
-    s_ptr, m_part_ptr, o_sum2_part_ptr, rows, L, s_row, s_col, CHUNK,
-    HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    L, s_row = L // VEC * VEC, s_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, L)
-    # m_[b, h, i] = max[j](s[b, h, i, j])
-    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
-    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < L)
-        s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
-        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
-    tl.store(m_part_ptr + row * PARTS + part, m_, mask=row < rows)
-    tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
-
-
-@triton.jit
-def attention_m_finish(
-    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    o_sum2_parts = tl.load(
-        o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # m_[b, h, i] = max[j](s[b, h, i, j])
-    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-    m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
-    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
-    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
+    if PASS <= 1:
+        m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
+        o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < L)
+            s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
+            m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m_, mask=row < rows)
+            tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
+            other=float("-inf"),
+        )
+        o_sum2_parts = tl.load(
+            o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
+    if PASS != 1:
+        o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
+        tl.store(m_ptr + row * m_row, m_, mask=row < rows)
+        tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
@@ -638,19 +616,23 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         m__part = torch.empty((rows, PARTS), dtype=torch.float32, device=s.device)
         o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        attention_m_part[grid](
-            s, m__part, o_sum2_part, B * H * S, L, *s.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        attention_m_loop[grid](
+            s, None, None, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
             HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
+            m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_m_finish[grid](
-            m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        attention_m_loop[grid](
+            s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
+            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
+            m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1119,78 +1101,52 @@ def attention_backward_m_loop(
     s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m_row, o_sum2_row,
     SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, o_sum2_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, L
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # m_[b, h, i] = max[j](s[b, h, i, j])
     # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
-    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
-    for start in range(0, L, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
-        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
-        s = scale * s_sum
-        t = tl.where(inside, s, float("-inf"))
-        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
-    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
-    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
-
-
-@triton.jit
-def attention_backward_m_part(
-    s_sum_ptr, m_part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_col, CHUNK,
-    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, L)
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    # m_[b, h, i] = max[j](s[b, h, i, j])
-    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
-    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
-        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
-        s = scale * s_sum
-        t = tl.where(inside, s, float("-inf"))
-        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
-    tl.store(m_part_ptr + row * PARTS + part, m_, mask=row < rows)
-    tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
-
-
-@triton.jit
-def attention_backward_m_finish(
-    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    o_sum2_parts = tl.load(
-        o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # m_[b, h, i] = max[j](s[b, h, i, j])
-    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
-    m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
-    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
-    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
+    if PASS <= 1:
+        m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
+        o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < L)
+            s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
+            # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+            s = scale * s_sum
+            t = tl.where(inside, s, float("-inf"))
+            m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m_, mask=row < rows)
+            tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
+            other=float("-inf"),
+        )
+        o_sum2_parts = tl.load(
+            o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
+    if PASS != 1:
+        o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
+        tl.store(m_ptr + row * m_row, m_, mask=row < rows)
+        tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
@@ -1216,63 +1172,43 @@ def attention_backward_do_sum_rows(
 def attention_backward_do_sum_loop(
     do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row, o_col, do_sum_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    do_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row = o_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, E
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
-    do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for start in range(0, E, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < E)
-        do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(tl.float32)
-        o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
-        do_sum_acc += do * o
-    do_sum = tl.sum(do_sum_acc, 1, keep_dims=True)
-    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
-
-
-@triton.jit
-def attention_backward_do_sum_part(
-    do_ptr, o_ptr, do_sum_part_ptr, rows, E, do_row, do_col, o_row, o_col, CHUNK,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): do_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row = o_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, E)
-    # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
-    do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < E)
-        do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(tl.float32)
-        o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
-        do_sum_acc += do * o
-    tl.store(
-        do_sum_part_ptr + row * PARTS + part, tl.sum(do_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def attention_backward_do_sum_finish(
-    do_sum_part_ptr, do_sum_ptr, rows, do_sum_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    do_sum_parts = tl.load(
-        do_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
-    do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
-    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+    if PASS <= 1:
+        do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < E)
+            do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(
+                tl.float32
+            )
+            o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
+            do_sum_acc += do * o
+        do_sum = tl.sum(do_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(do_sum_part_ptr + row * PARTS + part, do_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        do_sum_parts = tl.load(
+            do_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
 
 
 @triton.jit
@@ -1645,99 +1581,57 @@ def attention_backward_dscale_loop(
     dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
     SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dscale_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     L = L // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(L, BLOCK)
+    part, begin, end = 0, 0, lines * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
-    dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for step in range(0, lines * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < L)
-        bhij = line * L + col
-        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
-        do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
-        o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-        #     o_sum2[b, h, i]
-        dp = dp_sum - do_sum / o_sum2
-        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
-        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
-        s = scale * s_sum
-        m_ = tl.load(m_ptr + line * m_bhi)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
-        p = lib.exp(s - m_)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
-    dscale_sum = tl.sum(dscale_sum_acc, 1, keep_dims=True)
-    tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
-
-
-@triton.jit
-def attention_backward_dscale_part(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_sum_part_ptr, scale, lines,
-    L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi, CHUNK,
-    SCALE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dscale_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    L = L // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(L, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, lines * blocks)
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
-    dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < L)
-        bhij = line * L + col
-        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
-        do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
-        o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-        #     o_sum2[b, h, i]
-        dp = dp_sum - do_sum / o_sum2
-        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
-        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
-        s = scale * s_sum
-        m_ = tl.load(m_ptr + line * m_bhi)
-        # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
-        p = lib.exp(s - m_)
-        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
-        ds = dp * p
-        dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
-    tl.store(
-        dscale_sum_part_ptr + row * PARTS + part,
-        tl.sum(dscale_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def attention_backward_dscale_finish(
-    dscale_sum_part_ptr, dscale_ptr,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dscale_sum_parts = tl.load(
-        dscale_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
-    dscale_sum = tl.sum(dscale_sum_parts, 1, keep_dims=True)
-    tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
+    if PASS <= 1:
+        dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < L)
+            bhij = line * L + col
+            dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
+            do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
+            o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+            #     o_sum2[b, h, i]
+            dp = dp_sum - do_sum / o_sum2
+            s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
+            # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+            s = scale * s_sum
+            m_ = tl.load(m_ptr + line * m_bhi)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
+            p = lib.exp(s - m_)
+            # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+            ds = dp * p
+            dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
+        dscale_sum = tl.sum(dscale_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dscale_sum_part_ptr + row * PARTS + part, dscale_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dscale_sum_parts = tl.load(
+            dscale_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+        )
+        dscale_sum = tl.sum(dscale_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 
 
 def choose_attention_backward_s_sum(
@@ -1967,19 +1861,23 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         m__part = torch.empty((rows, PARTS), dtype=torch.float32, device=s_sum.device)
         o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        attention_backward_m_part[grid](
-            s_sum, m__part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        attention_backward_m_loop[grid](
+            s_sum, None, None, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_backward_m_finish[grid](
-            m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        attention_backward_m_loop[grid](
+            s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
+            enable_fp_fusion=True, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2057,18 +1955,21 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        attention_backward_do_sum_part[grid](
-            do, o, do_sum_part, B * H * S, E, *do.stride(), *o.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        attention_backward_do_sum_loop[grid](
+            do, o, None, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
             VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            do_sum_part_ptr=do_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_backward_do_sum_finish[grid](
-            do_sum_part, do_sum, B * H * S, do_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        attention_backward_do_sum_loop[grid](
+            do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
+            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
+            do_sum_part_ptr=do_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2536,19 +2437,23 @@ def launch_attention_backward_dscale(
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dscale_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        attention_backward_dscale_part[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, dscale_sum_part, scale, B * H * S, L,
-            dp_sum.stride(0), do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        attention_backward_dscale_loop[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m_, None, scale, B * H * S, L, dp_sum.stride(0),
+            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dscale_sum_part_ptr=dscale_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_backward_dscale_finish[grid](
-            dscale_sum_part, dscale,
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        attention_backward_dscale_loop[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
+            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L), enable_fp_fusion=True,
+            dscale_sum_part_ptr=dscale_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -147,88 +147,79 @@ def batch_norm_train_loop(
     bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_hw,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_hw,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_hw,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
-        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
-
-
-@triton.jit
-def batch_norm_train_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row,
-    x_hw, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
-            COMPUTE
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / count
+        var = var_sum / count
+        rsqrt_var = lib.rsqrt(var + eps)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_hw,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+            bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
+            # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
 
 @triton.jit
@@ -245,13 +236,13 @@ def batch_norm_train_per_thread_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * blocks)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     count = tl.full((1, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
+    for step in range(begin, end):
         line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -292,52 +283,6 @@ def batch_norm_train_per_thread_merge(
     tl.store(
         var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < C
     )
-
-
-@triton.jit
-def batch_norm_train_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
-    eps, C, N, cols, count, x_n, x_row, x_hw, gain_row, bias_row, y_n, y_row, y_hw, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
-        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
 
 def choose_batch_norm_train(
@@ -437,14 +382,15 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             mu_sum_part, var_sum_part, var_sum_count, C,
             enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
-        grid = (lib.cdiv(N * lib.cdiv(col_run, BLOCK), 4), lib.cdiv(C, ROWS))
-        batch_norm_train_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
-            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), 4))
+        batch_norm_train_loop[grid](
+            x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
+            bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, PARTS_POW2=1, CHUNK=4, num_warps=4, ROWS=ROWS,
-            BLOCK=BLOCK, PARTS=PARTS,
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, PARTS_POW2=1, CHUNK=4, num_warps=4,
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS,
         )  # fmt: skip
     elif variant == "lines_loop":
         grid = (C,)
@@ -469,18 +415,22 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(C, config["ROWS"]))
-        batch_norm_train_part[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        batch_norm_train_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
-            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+        grid = (lib.cdiv(C, config["ROWS"]), PARTS)
+        batch_norm_train_loop[grid](
+            x, gain, bias, None, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
+            bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
+        )  # fmt: skip
+        batch_norm_train_loop[grid](
+            x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
+            bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -720,13 +670,19 @@ def batch_norm_train_backward_var_sum_lines(
 
 @triton.jit
 def batch_norm_train_backward_var_sum_loop(
-    x_ptr, dy_ptr, gain_ptr, var_sum_ptr, dbias_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dx_ptr,
+    x_ptr, dy_ptr, gain_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dbias_ptr, dx_ptr,
     eps, C, N, cols, count, x_n, x_row, x_hw, dy_n, dy_row, dy_hw, gain_row, var_sum_row,
-    dbias_row, dy_rsqrt_sum_row, dgain_row, dx_n, dx_row, dx_hw,
+    dy_rsqrt_sum_row, dgain_row, dbias_row, dx_n, dx_row, dx_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    dmu_sum_part_ptr=None, dy_rsqrt_sum_part_ptr=None, dgain_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
@@ -734,287 +690,147 @@ def batch_norm_train_backward_var_sum_loop(
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_hw,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
-        )
-        dy = tl.load(
-            dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        dmu_sum_acc += dy
-    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    mu = mu_sum / count
-    var = var_sum / count
-    # y_rsqrt[c] = rsqrt(var[c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < C)
-    tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
-    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(
-            dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_hw,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-        dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
-    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / count
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < C)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(
-            dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_hw,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
-        #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
-        #     W)
-        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_hw,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            )
+            dy = tl.load(
+                dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dmu_sum_acc += dy
 
-
-@triton.jit
-def batch_norm_train_backward_var_sum_part1(
-    x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
-    C, N, cols, x_n, x_row, x_hw, dy_n, dy_row, dy_hw, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_row, dy_n = x_row // VEC * VEC, dy_n // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
-            COMPUTE
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < C)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside, other=0.0).to(
-            COMPUTE
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        dmu_sum_acc += dy
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
-    tl.store(
-        dmu_sum_part_ptr + row * PARTS + part, tl.sum(dmu_sum_acc, 1, keep_dims=True), mask=row < C
-    )
-
-
-@triton.jit
-def batch_norm_train_backward_var_sum_part2(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
-    dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, dgain_sum_part_ptr, eps, C, N, cols, count,
-    gain_row, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / count
-    var = var_sum / count
-    # y_rsqrt[c] = rsqrt(var[c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside, other=0.0).to(
-            COMPUTE
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        dmu_sum_parts = tl.load(
+            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-        dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
-    tl.store(
-        dy_rsqrt_sum_part_ptr + row * PARTS + part,
-        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
-        mask=row < C,
-    )
-    tl.store(
-        dgain_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgain_sum_acc, 1, keep_dims=True),
-        mask=row < C,
-    )
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        mu = mu_sum / count
+        var = var_sum / count
+        # y_rsqrt[c] = rsqrt(var[c] + eps)
+        y_rsqrt = lib.rsqrt(var + eps)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+        div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+        # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
+        # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
+        if PASS <= 2:
+            dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+            dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+            for step in range(begin, end):
+                line = tl.cast(step // blocks, tl.int64)
+                start = step % blocks * BLOCK
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < C) & (col < cols)
+                dy = tl.load(
+                    dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + line * x_n + row * x_row + col * x_hw,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
 
+                dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
+            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
 
-@triton.jit
-def batch_norm_train_backward_var_sum_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
-    var_sum_ptr, dbias_ptr, dy_rsqrt_sum_part_ptr, dgain_sum_part_ptr, dy_rsqrt_sum_ptr,
-    dgain_ptr, dy_ptr, x_ptr, dx_ptr, eps, C, N, cols, count, gain_row, var_sum_row,
-    dbias_row, dy_rsqrt_sum_row, dgain_row, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, dx_n,
-    dx_row, dx_hw, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # mu[c] = mean[n, h, w](x[n, c, h, w])
-    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / count
-    var = var_sum / count
-    # y_rsqrt[c] = rsqrt(var[c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < C) & (part == 0))
-    tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=(row < C) & (part == 0))
-    dy_rsqrt_sum_parts = tl.load(
-        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-    dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
-    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / count
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < C) & (part == 0))
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < C) & (part == 0))
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside).to(COMPUTE)
-        # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
-        #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
-        #     W)
-        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
+            dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+            if PASS == 2:
+                tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < C)
+                tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < C)
+        else:
+            parts = tl.arange(0, PARTS_POW2)[None, :]
+            dy_rsqrt_sum_parts = tl.load(
+                dy_rsqrt_sum_part_ptr + row * PARTS + parts,
+                mask=(row < C) & (parts < PARTS),
+                other=0.0,
+            )
+            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+            dgain_sum_parts = tl.load(
+                dgain_sum_part_ptr + row * PARTS + parts,
+                mask=(row < C) & (parts < PARTS),
+                other=0.0,
+            )
+            dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+        if PASS != 2:
+            # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
+            dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+            div_dvar = dvar / count
+            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < C) & (part == 0))
+            tl.store(
+                dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row,
+                dy_rsqrt_sum,
+                mask=(row < C) & (part == 0),
+            )
+            tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < C) & (part == 0))
+            tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=(row < C) & (part == 0))
+            for step in range(begin, end):
+                line = tl.cast(step // blocks, tl.int64)
+                start = step % blocks * BLOCK
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < C) & (col < cols)
+                dy = tl.load(
+                    dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
+                    mask=inside,
+                    eviction_policy="evict_first",
+                ).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + line * x_n + row * x_row + col * x_hw,
+                    mask=inside,
+                    eviction_policy="evict_first",
+                ).to(COMPUTE)
+                # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
+                #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
+                #     W)
+                dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+                tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
 
 @triton.jit
@@ -1053,77 +869,48 @@ def batch_norm_train_backward_deps_loop(
     dy_rsqrt_sum_col, gain_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, C
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, C, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < C)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
-        # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-        var = var_sum / count
-        # y_rsqrt[c] = rsqrt(var[c] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
-        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
-    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-@triton.jit
-def batch_norm_train_backward_deps_part(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, C, count, var_sum_col,
-    dy_rsqrt_sum_col, gain_col, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    C = C // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, C)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < C)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
-        # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-        var = var_sum / count
-        # y_rsqrt[c] = rsqrt(var[c] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
-        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
-    tl.store(
-        deps_sum_part_ptr + row * PARTS + part,
-        tl.sum(deps_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def batch_norm_train_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    deps_sum_parts = tl.load(
-        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
-    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+    if PASS <= 1:
+        deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < C)
+            var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
+            # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+            var = var_sum / count
+            # y_rsqrt[c] = rsqrt(var[c] + eps)
+            y_rsqrt = lib.rsqrt(var + eps)
+            dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
+            gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
+            deps_sum_acc += tl.where(
+                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0
+            )
+        deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        deps_sum_parts = tl.load(
+            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+        )
+        deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
 def choose_batch_norm_train_backward_var_sum(
@@ -1220,29 +1007,37 @@ def launch_batch_norm_train_backward_var_sum(
         dmu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(C, config["ROWS"]))
-        batch_norm_train_backward_var_sum_part1[grid](
-            x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C, N, H * W, *x.stride(),
-            *dy.stride(),
-            COMPUTE=COMPUTE,
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(C, config["ROWS"]), PARTS)
+        batch_norm_train_backward_var_sum_loop[grid](
+            x, dy, gain, None, None, None, None, None, eps, C, N, H * W, H * N * W, *x.stride(),
+            *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+            dgain.stride(0), dbias.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
         )  # fmt: skip
-        batch_norm_train_backward_var_sum_part2[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
-            dgain_sum_part, eps, C, N, H * W, H * N * W, gain.stride(0), *dy.stride(), *x.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **config,
+        batch_norm_train_backward_var_sum_loop[grid](
+            x, dy, gain, None, None, None, None, None, eps, C, N, H * W, H * N * W, *x.stride(),
+            *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+            dgain.stride(0), dbias.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, PASS=2,
+            **config,
         )  # fmt: skip
-        batch_norm_train_backward_var_sum_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, var_sum, dbias,
-            dy_rsqrt_sum_part, dgain_sum_part, dy_rsqrt_sum, dgain, dy, x, dx, eps, C, N, H * W,
-            H * N * W, gain.stride(0), var_sum.stride(0), dbias.stride(0), dy_rsqrt_sum.stride(0),
-            dgain.stride(0), *dy.stride(), *x.stride(), *dx.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+        batch_norm_train_backward_var_sum_loop[grid](
+            x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
+            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+            dgain.stride(0), dbias.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, PASS=3,
+            **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -1257,9 +1052,9 @@ def launch_batch_norm_train_backward_var_sum(
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_var_sum_loop[grid](
-            x, dy, gain, var_sum, dbias, dy_rsqrt_sum, dgain, dx, eps, C, N, H * W, H * N * W,
-            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dbias.stride(0),
-            dy_rsqrt_sum.stride(0), dgain.stride(0), *dx.stride(),
+            x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
+            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+            dgain.stride(0), dbias.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
@@ -1329,19 +1124,24 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        batch_norm_train_backward_deps_part[grid](
-            var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, C, H * N * W, var_sum.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        batch_norm_train_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, None, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        batch_norm_train_backward_deps_finish[grid](
-            deps_sum_part, deps,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        batch_norm_train_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

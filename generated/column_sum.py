@@ -38,62 +38,39 @@ def column_sum_rows(
 def column_sum_loop(
     x_ptr, y_ptr, D, N, x_col, x_row, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_col = D // VEC * VEC, x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, N
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y[d] = sum[n](x[n, d])
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, N, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < N)
-        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
-        y_sum_acc += x
-    y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_sum, mask=row < D)
-
-
-@triton.jit
-def column_sum_part(
-    x_ptr, y_sum_part_ptr, D, N, x_col, x_row, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_col = D // VEC * VEC, x_col // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, N)
-    # y[d] = sum[n](x[n, d])
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < N)
-        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
-        y_sum_acc += x
-    tl.store(
-        y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < D
-    )
-
-
-@triton.jit
-def column_sum_finish(
-    y_sum_part_ptr, y_ptr, D, y_row,
-    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D = D // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-    )
-    # y[d] = sum[n](x[n, d])
-    y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_sum, mask=row < D)
+    if PASS <= 1:
+        y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < D) & (col < N)
+            x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
+            y_sum_acc += x
+        y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < D)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
+        )
+        y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(y_ptr + row * y_row, y_sum, mask=row < D)
 
 
 def choose_column_sum(
@@ -156,19 +133,21 @@ def launch_column_sum(x, y) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((D, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(D, ROWS))
-        column_sum_part[grid](
-            x, y_sum_part, D, N, *x.stride(),
+        grid = (lib.cdiv(D, ROWS), PARTS)
+        column_sum_loop[grid](
+            x, None, D, N, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(D, config["MERGE"]),)
-        column_sum_finish[grid](
-            y_sum_part, y, D, y.stride(0),
-            VEC=lib.vec(D), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(D, MERGE),)
+        column_sum_loop[grid](
+            x, y, D, N, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)

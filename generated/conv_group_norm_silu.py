@@ -457,233 +457,83 @@ def conv_group_norm_silu_y_loop(
     conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, Cg * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(
-            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            f0pq = line * (P * Q) + col
+            conv2d = tl.load(
+                conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            )
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(
-            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
-            mask=inside,
-            eviction_policy="evict_first",
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_y_part(
-    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, P, Q,
-    conv2d_row, conv2d_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def conv_group_norm_silu_y_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
-    y_ptr, rows, Cg, cols, count, P, Q, conv2d_row, conv2d_col, gain_f1, gain_f0, bias_f1,
-    bias_f0, y_row, y_col, CHUNK,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    f1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
-        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_y_channels_part(
-    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
-    conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
-    conv2d_f0 = conv2d_f0 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    n_ = row // groups
-    f1 = row % groups
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-            other=0.0,
-        )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(stop - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def conv_group_norm_silu_y_channels_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
-    y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
-    bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq, CHUNK,
-    PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
-    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
-    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    n_ = row // groups
-    f1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-        )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / count
+        var = var_sum / count
+        rsqrt_var = lib.rsqrt(var + 1e-05)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            f0pq = line * (P * Q) + col
+            conv2d = tl.load(
+                conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+                mask=inside,
+                eviction_policy="evict_first",
+            )
+            gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
+            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
+            group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+            # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
+            y = group_norm * lib.sigmoid(group_norm, HALF)
+            tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -732,55 +582,82 @@ def conv_group_norm_silu_y_channels_loop(
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     n_ = row // groups
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            f0 = (col % Cg).to(tl.int64)
+            pq = (col // Cg).to(tl.int64)
+            conv2d = tl.load(
+                conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            )
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(end - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-            eviction_policy="evict_first",
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / cols
+        var = var_sum / cols
+        rsqrt_var = lib.rsqrt(var + 1e-05)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            f0 = (col % Cg).to(tl.int64)
+            pq = (col // Cg).to(tl.int64)
+            conv2d = tl.load(
+                conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+                mask=inside,
+                eviction_policy="evict_first",
+            )
+            gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
+            bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
+            group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+            # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
+            y = group_norm * lib.sigmoid(group_norm, HALF)
+            tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 def choose_conv_group_norm_silu_conv2d(
@@ -1104,18 +981,22 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        conv_group_norm_silu_y_part[grid](
-            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
-            *conv2d.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        conv_group_norm_silu_y_loop[grid](
+            conv2d, gain, bias, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+            *gain.stride(), *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
         )  # fmt: skip
-        conv_group_norm_silu_y_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
-            Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        conv_group_norm_silu_y_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+            *gain.stride(), *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1155,21 +1036,24 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        conv_group_norm_silu_y_channels_part[grid](
-            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
-            *conv2d.stride(),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        conv_group_norm_silu_y_channels_loop[grid](
+            conv2d, gain, bias, None, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        conv_group_norm_silu_y_channels_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
-            Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
+        )  # fmt: skip
+        conv_group_norm_silu_y_channels_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
+            HALF=x.element_size() == 2,
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -1866,233 +1750,83 @@ def conv_group_norm_silu_forward_y_loop(
     conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, Cg * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(
-            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            f0pq = line * (P * Q) + col
+            conv2d = tl.load(
+                conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            )
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(
-            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
-            mask=inside,
-            eviction_policy="evict_first",
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_forward_y_part(
-    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, P, Q,
-    conv2d_row, conv2d_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def conv_group_norm_silu_forward_y_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
-    y_ptr, rows, Cg, cols, count, P, Q, conv2d_row, conv2d_col, gain_f1, gain_f0, bias_f1,
-    bias_f0, y_row, y_col, CHUNK,
-    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    f1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = line * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
-        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_forward_y_channels_part(
-    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
-    conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
-    conv2d_f0 = conv2d_f0 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    n_ = row // groups
-    f1 = row % groups
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-            other=0.0,
-        )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(stop - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def conv_group_norm_silu_forward_y_channels_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
-    y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
-    bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq, CHUNK,
-    PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
-    conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
-    y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    n_ = row // groups
-    f1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-        )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / count
+        var = var_sum / count
+        rsqrt_var = lib.rsqrt(var + 1e-05)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            f0pq = line * (P * Q) + col
+            conv2d = tl.load(
+                conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+                mask=inside,
+                eviction_policy="evict_first",
+            )
+            gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
+            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
+            group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+            # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
+            y = group_norm * lib.sigmoid(group_norm, HALF)
+            tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -2141,55 +1875,82 @@ def conv_group_norm_silu_forward_y_channels_loop(
     conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     conv2d_n_, conv2d_f1 = conv2d_n_ // VEC * VEC, conv2d_f1 // VEC * VEC
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     n_ = row // groups
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            f0 = (col % Cg).to(tl.int64)
+            pq = (col // Cg).to(tl.int64)
+            conv2d = tl.load(
+                conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            )
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(end - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        f0 = (col % Cg).to(tl.int64)
-        pq = (col // Cg).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
-            mask=inside,
-            eviction_policy="evict_first",
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
-        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
-        y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / cols
+        var = var_sum / cols
+        rsqrt_var = lib.rsqrt(var + 1e-05)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            f0 = (col % Cg).to(tl.int64)
+            pq = (col // Cg).to(tl.int64)
+            conv2d = tl.load(
+                conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+                mask=inside,
+                eviction_policy="evict_first",
+            )
+            gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
+            bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+            # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
+            group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+            # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
+            y = group_norm * lib.sigmoid(group_norm, HALF)
+            tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 def choose_conv_group_norm_silu_forward_conv2d(
@@ -2527,18 +2288,22 @@ def launch_conv_group_norm_silu_forward_y(
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        conv_group_norm_silu_forward_y_part[grid](
-            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
-            *conv2d.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        conv_group_norm_silu_forward_y_loop[grid](
+            conv2d, gain, bias, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+            *gain.stride(), *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
         )  # fmt: skip
-        conv_group_norm_silu_forward_y_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
-            Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        conv_group_norm_silu_forward_y_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+            *gain.stride(), *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2578,21 +2343,24 @@ def launch_conv_group_norm_silu_forward_y(
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        conv_group_norm_silu_forward_y_channels_part[grid](
-            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
-            *conv2d.stride(),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        conv_group_norm_silu_forward_y_channels_loop[grid](
+            conv2d, gain, bias, None, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        conv_group_norm_silu_forward_y_channels_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
-            Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
+        )  # fmt: skip
+        conv_group_norm_silu_forward_y_channels_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
+            HALF=x.element_size() == 2,
+            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -2864,208 +2632,119 @@ def conv_group_norm_silu_backward_mu_sum_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_loop(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
-    Cg, cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, mu_sum_row, var_sum_row,
-    gain_c1, gain_c0, bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
+    conv2d_kept_ptr, gain_ptr, bias_ptr, dy_ptr, mu_sum_ptr, var_sum_ptr, dmu_sum_ptr, rows,
+    Cg, cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, gain_c1, gain_c0, bias_c1,
+    bias_c0, dy_row, dy_col, mu_sum_row, var_sum_row, dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, Cg * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0pq = line * (P * Q) + col
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            c0pq = line * (P * Q) + col
+            conv2d_kept = tl.load(
+                conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col,
+                mask=inside,
+                other=0.0,
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
-    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0pq = line * (P * Q) + col
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
-        dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dmu_sum_acc += tl.where(inside, dgroup_norm * gain * lib.rsqrt(var + 1e-05), 0.0)
-    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
-
-
-@triton.jit
-def conv_group_norm_silu_backward_mu_sum_part1(
-    conv2d_kept_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols,
-    P, Q, conv2d_kept_row, conv2d_kept_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0pq = line * (P * Q) + col
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def conv_group_norm_silu_backward_mu_sum_part2(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_kept_ptr, gain_ptr,
-    bias_ptr, dy_ptr, dmu_sum_part_ptr, rows, Cg, cols, count, P, Q, conv2d_kept_row,
-    conv2d_kept_col, gain_c1, gain_c0, bias_c1, bias_c0, dy_row, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    c1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
-    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0pq = line * (P * Q) + col
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
-        dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dmu_sum_acc += tl.where(inside, dgroup_norm * gain * lib.rsqrt(var + 1e-05), 0.0)
-    tl.store(
-        dmu_sum_part_ptr + row * PARTS + part,
-        tl.sum(dmu_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_backward_mu_sum_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, mu_sum_ptr, var_sum_ptr,
-    dmu_sum_part_ptr, dmu_sum_ptr, rows, count, mu_sum_row, var_sum_row, dmu_sum_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
-    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / count
+        var = var_sum / count
+        rsqrt_var = lib.rsqrt(var + 1e-05)
+        # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
+        #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
+        if PASS <= 2:
+            dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+            for step in range(begin, end):
+                line = tl.cast(step // blocks, tl.int64)
+                start = step % blocks * BLOCK
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < cols)
+                c0pq = line * (P * Q) + col
+                conv2d_kept = tl.load(
+                    conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col,
+                    mask=inside,
+                    other=0.0,
+                ).to(COMPUTE)
+                gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(
+                    COMPUTE
+                )
+                bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(
+                    COMPUTE
+                )
+                # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+                #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
+                group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
+                dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(
+                    COMPUTE
+                )
+                # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+                #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+                #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+                dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                    lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+                )
+                dmu_sum_acc += tl.where(inside, dgroup_norm * gain * lib.rsqrt(var + 1e-05), 0.0)
+            dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+            if PASS == 2:
+                tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+        else:
+            parts = tl.arange(0, PARTS_POW2)[None, :]
+            dmu_sum_parts = tl.load(
+                dmu_sum_part_ptr + row * PARTS + parts,
+                mask=(row < rows) & (parts < PARTS),
+                other=0.0,
+            )
+            dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+        if PASS != 2:
+            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+            tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
@@ -3125,12 +2804,21 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dgroup_norm_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     n_c1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
@@ -3138,116 +2826,51 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
     # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
     #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
-    dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
-        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+    if PASS <= 1:
+        dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            conv2d_kept = tl.load(
+                conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
+            gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
+            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
+            group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
+            dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+            #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+            #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            )
+            dgroup_norm_rsqrt_sum_acc += tl.where(
+                inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0
+            )
+        dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(
+                dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + part,
+                dgroup_norm_rsqrt_sum,
+                mask=row < rows,
+            )
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dgroup_norm_rsqrt_sum_parts = tl.load(
+            dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
+            other=0.0,
         )
-        dgroup_norm_rsqrt_sum_acc += tl.where(
-            inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0
+        dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(
+            dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
+            dgroup_norm_rsqrt_sum,
+            mask=row < rows,
         )
-    dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True)
-    tl.store(
-        dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
-        dgroup_norm_rsqrt_sum,
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
-    var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
-    dgroup_norm_rsqrt_sum_part_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
-    conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
-    CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    n_c1 = row // Cg
-    c1c0 = row % Cg_groups
-    var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
-    # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
-    group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
-    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
-    #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
-    dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
-        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dgroup_norm_rsqrt_sum_acc += tl.where(
-            inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0
-        )
-    tl.store(
-        dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish(
-    var_sum_ptr, dgroup_norm_rsqrt_sum_part_ptr, dgroup_norm_rsqrt_sum_ptr, rows, Cg, count,
-    var_sum_n_c1, dgroup_norm_rsqrt_sum_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    n_c1 = row // Cg
-    var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
-    # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
-    group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
-    dgroup_norm_rsqrt_sum_parts = tl.load(
-        dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + parts,
-        mask=(row < rows) & (parts < PARTS),
-        other=0.0,
-    )
-    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
-    #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
-    dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_parts, 1, keep_dims=True)
-    tl.store(
-        dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
-        dgroup_norm_rsqrt_sum,
-        mask=row < rows,
-    )
 
 
 @triton.jit
@@ -3297,12 +2920,21 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     dvar_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dvar_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, Cg
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
@@ -3311,92 +2943,34 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     rsqrt_var = lib.rsqrt(var + 1e-05)
     # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
     #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
-    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, Cg, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < Cg)
-        # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
-        group_norm_rsqrt = rsqrt_var
-        dgroup_norm_rsqrt_sum = tl.load(
-            dgroup_norm_rsqrt_sum_ptr
-            + row * dgroup_norm_rsqrt_sum_row
-            + col * dgroup_norm_rsqrt_sum_col,
-            mask=inside,
+    if PASS <= 1:
+        dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < Cg)
+            # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
+            group_norm_rsqrt = rsqrt_var
+            dgroup_norm_rsqrt_sum = tl.load(
+                dgroup_norm_rsqrt_sum_ptr
+                + row * dgroup_norm_rsqrt_sum_row
+                + col * dgroup_norm_rsqrt_sum_col,
+                mask=inside,
+            )
+            gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
+            dvar_sum_acc += tl.where(
+                inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0
+            )
+        dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dvar_sum_part_ptr + row * PARTS + part, dvar_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dvar_sum_parts = tl.load(
+            dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
-        dvar_sum_acc += tl.where(
-            inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0
-        )
-    dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
-    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dvar_sum_part(
-    var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, rows, Cg, count,
-    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_col, gain_c1, gain_col,
-    CHUNK,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
-    gain_c1 = gain_c1 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, Cg)
-    c1 = row % groups
-    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
-    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
-    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < Cg)
-        # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
-        group_norm_rsqrt = rsqrt_var
-        dgroup_norm_rsqrt_sum = tl.load(
-            dgroup_norm_rsqrt_sum_ptr
-            + row * dgroup_norm_rsqrt_sum_row
-            + col * dgroup_norm_rsqrt_sum_col,
-            mask=inside,
-        )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
-        dvar_sum_acc += tl.where(
-            inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0
-        )
-    tl.store(
-        dvar_sum_part_ptr + row * PARTS + part,
-        tl.sum(dvar_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dvar_sum_finish(
-    var_sum_ptr, dvar_sum_part_ptr, dvar_sum_ptr, rows, count, var_sum_row, dvar_sum_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + 1e-05)
-    dvar_sum_parts = tl.load(
-        dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
-    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
-    dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
-    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+        dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
 
 
 @triton.jit
@@ -3576,8 +3150,13 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dconv2d_pq,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
     conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
@@ -3585,443 +3164,149 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
     #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
-            mask=inside,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(
-            dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
-            mask=inside,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
-        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
-        )
-        db_sum_acc += tl.where(inside, dconv2d, 0.0)
-        dgain_sum_acc += tl.where(
-            inside,
-            dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-            0.0,
-        )
-        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
-    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(
-            dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
-        )
-        tl.store(
-            dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
-            dconv2d,
-            mask=inside,
-        )
+    if PASS <= 1:
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            conv2d_kept = tl.load(
+                conv2d_kept_ptr
+                + line * conv2d_kept_n_
+                + row * conv2d_kept_row
+                + col * conv2d_kept_pq,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+            var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
+            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
+                var_sum / count + 1e-05
+            ) * gain + bias
+            dy = tl.load(
+                dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+            #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+            #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            )
+            dvar_sum = tl.load(
+                dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows
+            )
+            dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+            # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+            #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+            #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
+            dconv2d = (
+                dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
+                + dvar_sum
+                / (var_sum / count + 1e-05)
+                / count
+                * (2.0 * (conv2d_kept - mu_sum / count))
+                - dmu_sum / count
+            )
+            db_sum_acc += tl.where(inside, dconv2d, 0.0)
 
+            dgain_sum_acc += tl.where(
+                inside,
+                dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
+                0.0,
+            )
 
-@triton.jit
-def conv_group_norm_silu_backward_dconv2d_part(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, rows, N, cols, Cg,
-    count, conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1,
-    var_sum_n_, var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_,
-    dvar_sum_c1, dmu_sum_n_, dmu_sum_c1, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    c1 = row // Cg
-    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
-            mask=inside,
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
-        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
-        )
-        db_sum_acc += tl.where(inside, dconv2d, 0.0)
-        dgain_sum_acc += tl.where(
-            inside,
-            dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-            0.0,
-        )
-        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
-    tl.store(
-        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-    tl.store(
-        dgain_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgain_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-    tl.store(
-        dbias_sum_part_ptr + row * PARTS + part,
-        tl.sum(dbias_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
+            dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
 
+        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
-@triton.jit
-def conv_group_norm_silu_backward_dconv2d_finish(
-    db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, db_ptr, dgain_ptr, dbias_ptr,
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, dconv2d_ptr, rows, N, cols, Cg, count, db_row, dgain_row, dbias_row,
-    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
-    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
-    dconv2d_row = dconv2d_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    c1 = row // Cg
-    db_sum_parts = tl.load(
-        db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
-    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    dbias_sum_parts = tl.load(
-        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
-    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
-            mask=inside,
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+        dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < rows)
+            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < rows)
+            tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
-        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+        dgain_sum_parts = tl.load(
+            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        tl.store(
-            dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
-            dconv2d,
-            mask=inside,
+        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+        dbias_sum_parts = tl.load(
+            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dconv2d_channels_part(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, rows, cols, PQ,
-    Cg, count, conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1,
-    var_sum_n_, var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_,
-    dvar_sum_c1, dmu_sum_n_, dmu_sum_c1, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    c1 = row // Cg
-    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n_ = (col // PQ).to(tl.int64)
-        pq = (col % PQ).to(tl.int64)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
-            mask=inside,
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
-        )
-        db_sum_acc += tl.where(inside, dconv2d, 0.0)
-        dgain_sum_acc += tl.where(
-            inside,
-            dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-            0.0,
-        )
-        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
-    tl.store(
-        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-    tl.store(
-        dgain_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgain_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-    tl.store(
-        dbias_sum_part_ptr + row * PARTS + part,
-        tl.sum(dbias_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dconv2d_channels_finish(
-    db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, db_ptr, dgain_ptr, dbias_ptr,
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, dconv2d_ptr, rows, cols, PQ, Cg, count, db_row, dgain_row, dbias_row,
-    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
-    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
-    dconv2d_row = dconv2d_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    c1 = row // Cg
-    db_sum_parts = tl.load(
-        db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
-    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    dbias_sum_parts = tl.load(
-        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
-    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n_ = (col // PQ).to(tl.int64)
-        pq = (col % PQ).to(tl.int64)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
-            mask=inside,
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
-        )
-        tl.store(
-            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
-            dconv2d,
-            mask=inside,
-        )
+        dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            conv2d_kept = tl.load(
+                conv2d_kept_ptr
+                + line * conv2d_kept_n_
+                + row * conv2d_kept_row
+                + col * conv2d_kept_pq,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+            var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
+                var_sum / count + 1e-05
+            ) * gain + bias
+            dy = tl.load(
+                dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            )
+            dvar_sum = tl.load(
+                dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows
+            )
+            dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+            dconv2d = (
+                dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
+                + dvar_sum
+                / (var_sum / count + 1e-05)
+                / count
+                * (2.0 * (conv2d_kept - mu_sum / count))
+                - dmu_sum / count
+            )
+            tl.store(
+                dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
+                dconv2d,
+                mask=inside,
+            )
 
 
 @triton.jit
@@ -4109,113 +3394,152 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     dconv2d_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
     conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
     dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
     dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
     #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n_ = (col // PQ).to(tl.int64)
-        pq = (col % PQ).to(tl.int64)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
-            mask=inside,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(
-            dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
-            mask=inside,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+    if PASS <= 1:
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            n_ = (col // PQ).to(tl.int64)
+            pq = (col % PQ).to(tl.int64)
+            conv2d_kept = tl.load(
+                conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+            var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+            # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+            #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
+            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
+                var_sum / count + 1e-05
+            ) * gain + bias
+            dy = tl.load(
+                dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+            #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+            #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            )
+            dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+            dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
+            # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+            #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+            #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
+            dconv2d = (
+                dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
+                + dvar_sum
+                / (var_sum / count + 1e-05)
+                / count
+                * (2.0 * (conv2d_kept - mu_sum / count))
+                - dmu_sum / count
+            )
+            db_sum_acc += tl.where(inside, dconv2d, 0.0)
+
+            dgain_sum_acc += tl.where(
+                inside,
+                dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
+                0.0,
+            )
+
+            dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+
+        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+
+        dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < rows)
+            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < rows)
+            tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+        dgain_sum_parts = tl.load(
+            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        db_sum_acc += tl.where(inside, dconv2d, 0.0)
-        dgain_sum_acc += tl.where(
-            inside,
-            dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-            0.0,
+        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+        dbias_sum_parts = tl.load(
+            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
-    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n_ = (col // PQ).to(tl.int64)
-        pq = (col % PQ).to(tl.int64)
-        conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-            var_sum / count + 1e-05
-        ) * gain + bias
-        dy = tl.load(
-            dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-            lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-        )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-        dconv2d = (
-            dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-            - dmu_sum / count
-        )
-        tl.store(
-            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
-            dconv2d,
-            mask=inside,
-        )
+        dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            n_ = (col // PQ).to(tl.int64)
+            pq = (col % PQ).to(tl.int64)
+            conv2d_kept = tl.load(
+                conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+            var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
+                var_sum / count + 1e-05
+            ) * gain + bias
+            dy = tl.load(
+                dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
+                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+            )
+            dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+            dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
+            dconv2d = (
+                dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
+                + dvar_sum
+                / (var_sum / count + 1e-05)
+                / count
+                * (2.0 * (conv2d_kept - mu_sum / count))
+                - dmu_sum / count
+            )
+            tl.store(
+                dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
+                dconv2d,
+                mask=inside,
+            )
 
 
 @triton.jit
@@ -4726,32 +4050,42 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        conv_group_norm_silu_backward_mu_sum_part1[grid](
-            conv2d_kept, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
-            *conv2d_kept.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, conv2d_kept.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2", "MERGE"),
-        )  # fmt: skip
-        conv_group_norm_silu_backward_mu_sum_part2[grid](
-            mu_sum_part, var_sum_part, var_sum_count, conv2d_kept, gain, bias, dy, dmu_sum_part,
-            N * groups, Cg, P * Q, Cg * P * Q, P, Q, *conv2d_kept.stride(), *gain.stride(),
-            *bias.stride(), *dy.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        conv_group_norm_silu_backward_mu_sum_loop[grid](
+            conv2d_kept, gain, bias, dy, None, None, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q,
+            *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(), mu_sum.stride(0),
+            var_sum.stride(0), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        conv_group_norm_silu_backward_mu_sum_loop[grid](
+            conv2d_kept, gain, bias, dy, None, None, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q,
+            *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(), mu_sum.stride(0),
+            var_sum.stride(0), dmu_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=2,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        conv_group_norm_silu_backward_mu_sum_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
-            N * groups, Cg * P * Q, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "PARTS_POW2"),
+        grid = (lib.cdiv(rows, MERGE),)
+        conv_group_norm_silu_backward_mu_sum_loop[grid](
+            conv2d_kept, gain, bias, dy, mu_sum, var_sum, dmu_sum, N * groups, Cg, P * Q, P, Q,
+            Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
+            mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=3,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -4766,9 +4100,9 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_mu_sum_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg, P * Q, P, Q,
-            Cg * P * Q, *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
-            *bias.stride(), *dy.stride(), dmu_sum.stride(0),
+            conv2d_kept, gain, bias, dy, mu_sum, var_sum, dmu_sum, N * groups, Cg, P * Q, P, Q,
+            Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
+            mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
@@ -4855,24 +4189,31 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgroup_norm_rsqrt_sum_part = torch.empty(
             (rows, PARTS), dtype=compute, device=var_sum.device
         )
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part[grid](
-            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum_part,
-            Cg * N * groups, P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0),
-            *conv2d_kept.stride(), mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
+            var_sum, conv2d_kept, mu_sum, gain, bias, dy, None, Cg * N * groups, P * Q, Cg,
+            Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(), mu_sum.stride(0),
+            gain.stride(0), bias.stride(0), *dy.stride(), dgroup_norm_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish[grid](
-            var_sum, dgroup_norm_rsqrt_sum_part, dgroup_norm_rsqrt_sum, Cg * N * groups, Cg,
-            Cg * P * Q, var_sum.stride(0), dgroup_norm_rsqrt_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
+            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
+            P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
+            mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
+            dgroup_norm_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -4978,21 +4319,25 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        conv_group_norm_silu_backward_dvar_sum_part[grid](
-            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum_part, N * groups, Cg, Cg * P * Q,
-            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        conv_group_norm_silu_backward_dvar_sum_loop[grid](
+            var_sum, dgroup_norm_rsqrt_sum, gain, None, N * groups, Cg, Cg * P * Q,
+            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups,
             VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dvar_sum_part_ptr=dvar_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        conv_group_norm_silu_backward_dvar_sum_finish[grid](
-            var_sum, dvar_sum_part, dvar_sum, N * groups, Cg * P * Q, var_sum.stride(0),
-            dvar_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        conv_group_norm_silu_backward_dvar_sum_loop[grid](
+            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
+            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups,
+            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -5172,25 +4517,26 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        conv_group_norm_silu_backward_dconv2d_part[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db_sum_part,
-            dgain_sum_part, dbias_sum_part, Cg * groups, N, P * Q, Cg, Cg * P * Q,
-            *conv2d_kept.stride(), *mu_sum.stride(), *var_sum.stride(), gain.stride(0),
-            bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        conv_group_norm_silu_backward_dconv2d_finish[grid](
-            db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
-            var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, Cg * groups, N, P * Q, Cg,
-            Cg * P * Q, db.stride(0), dgain.stride(0), dbias.stride(0), *conv2d_kept.stride(),
-            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        conv_group_norm_silu_backward_dconv2d_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, None, None, None, None,
+            Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        conv_group_norm_silu_backward_dconv2d_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
+            dconv2d, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -5220,27 +4566,29 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        conv_group_norm_silu_backward_dconv2d_channels_part[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db_sum_part,
-            dgain_sum_part, dbias_sum_part, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q,
-            *conv2d_kept.stride(), *mu_sum.stride(), *var_sum.stride(), gain.stride(0),
-            bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        conv_group_norm_silu_backward_dconv2d_channels_finish[grid](
-            db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
-            var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, Cg * groups, N * P * Q, P * Q, Cg,
-            Cg * P * Q, db.stride(0), dgain.stride(0), dbias.stride(0), *conv2d_kept.stride(),
-            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, None, None, None, None,
+            Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
+            dconv2d, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
+            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
+            *dvar_sum.stride(), *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+            *dconv2d.stride(),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)

@@ -54,11 +54,20 @@ def cross_entropy_loop(
     x_ptr, target_ptr, loss_ptr, N, V, x_0, target_row, x_1, loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, lse_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, V
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     x = tl.load(
         x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
@@ -67,87 +76,36 @@ def cross_entropy_loop(
     hit = x
     # m[n] = max[v](x[n, v])
     # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, V, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        x2 = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, lse_sum = lib.take_sumexp(m, lse_sum, x2)
-    lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-    # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
-    lse = m + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + row * target_row, mask=row < N)
-    # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
-    loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
-
-
-@triton.jit
-def cross_entropy_part(
-    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, N, V, x_0, target_row, x_1, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, V)
-    target = tl.load(target_ptr + row * target_row, mask=row < N)
-    x = tl.load(
-        x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
-    ).to(COMPUTE)
-    # hit[n] = x[n, target[n]] else 0.0
-    hit = x
-    # m[n] = max[v](x[n, v])
-    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        x2 = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, lse_sum = lib.take_sumexp(m, lse_sum, x2)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < N)
-    tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
-
-
-@triton.jit
-def cross_entropy_finish(
-    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, loss_ptr, N, V, x_0, target_row, x_1,
-    loss_row,
-    COMPUTE: tl.constexpr, ignore: tl.constexpr, VEC: tl.constexpr, MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N = N // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    target = tl.load(target_ptr + row * target_row, mask=row < N)
-    x = tl.load(
-        x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
-    ).to(COMPUTE)
-    # hit[n] = x[n, target[n]] else 0.0
-    hit = x
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    lse_sum_parts = tl.load(
-        lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # m[n] = max[v](x[n, v])
-    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
-    lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-    # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
-    lse = m + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + row * target_row, mask=row < N)
-    # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
-    loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
+    if PASS <= 1:
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < V)
+            x2 = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            m, lse_sum = lib.take_sumexp(m, lse_sum, x2)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < N)
+            tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
+        )
+        lse_sum_parts = tl.load(
+            lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
+    if PASS != 1:
+        lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
+        # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
+        lse = m + tl.log(lse_sum)
+        target2 = tl.load(target_ptr + row * target_row, mask=row < N)
+        # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
+        loss = tl.where(target2 == ignore, 0.0, lse - hit)
+        tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 
 def choose_cross_entropy(
@@ -203,21 +161,23 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        cross_entropy_part[grid](
-            x, target, m_part, lse_sum_part, N, V, x.stride(0), target.stride(0), x.stride(1),
-            COMPUTE=COMPUTE, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        cross_entropy_loop[grid](
+            x, target, None, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
+            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
+            m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        cross_entropy_finish[grid](
-            x, target, m_part, lse_sum_part, loss, N, V, x.stride(0), target.stride(0), x.stride(1),
-            loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        cross_entropy_loop[grid](
+            x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
+            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
+            m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -357,42 +317,65 @@ def cross_entropy_backward_loop(
     dx_col,
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, lse_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     V, x_row = V // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, V
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
     # m[n] = max[v](x[n, v])
     # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, V, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
-            other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
-    lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
-    dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
-    for start in range(0, V, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
-        dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    if PASS <= 1:
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < V)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=float("-inf"),
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < N)
+            tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
+        )
+        lse_sum_parts = tl.load(
+            lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
+    if PASS != 1:
+        lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
+        # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
+        dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < V)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
+            dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -465,76 +448,6 @@ def cross_entropy_backward_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
-        dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def cross_entropy_backward_part(
-    target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, N, V, target_row, dloss_row,
-    x_row, x_col, CHUNK,
-    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    V, x_row = V // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, V)
-    target = tl.load(target_ptr + row * target_row, mask=row < N)
-    dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
-    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
-    dhit = tl.where(target == ignore, 0.0, -dloss)
-    # m[n] = max[v](x[n, v])
-    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < N)
-    tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
-
-
-@triton.jit
-def cross_entropy_backward_finish(
-    target_ptr, dloss_ptr, m_part_ptr, lse_sum_part_ptr, x_ptr, dx_ptr, N, V, target_row,
-    dloss_row, x_row, x_col, dx_row, dx_col, CHUNK,
-    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    V, x_row = V // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, V)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    target = tl.load(target_ptr + row * target_row, mask=row < N)
-    dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
-    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
-    dhit = tl.where(target == ignore, 0.0, -dloss)
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    lse_sum_parts = tl.load(
-        lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # m[n] = max[v](x[n, v])
-    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
-    m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
-    lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
-    dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < V)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
         dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
@@ -628,18 +541,20 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
         PARTS = config["PARTS"]
         m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        cross_entropy_backward_part[grid](
-            target, dloss, x, m_part, lse_sum_part, N, V, target.stride(0), dloss.stride(0),
-            *x.stride(),
-            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(V, x.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        cross_entropy_backward_finish[grid](
-            target, dloss, m_part, lse_sum_part, x, dx, N, V, target.stride(0), dloss.stride(0),
-            *x.stride(), *dx.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        cross_entropy_backward_loop[grid](
+            target, dloss, x, None, N, V, target.stride(0), dloss.stride(0), *x.stride(),
+            *dx.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
+            lse_sum_part_ptr=lse_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        cross_entropy_backward_loop[grid](
+            target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
+            *dx.stride(),
+            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
+            lse_sum_part_ptr=lse_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -329,72 +329,44 @@ def cumprod_backward_dx_rows(
 def cumprod_backward_dx_loop(
     dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col, dx_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dx_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     b = row // D
     k = row % D
     # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
     #     x[..., k2])))
-    dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(dy_ptr + b * dy_b + col * dy_col, mask=inside).to(COMPUTE)
-        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, mask=inside)
-        dx_sum_acc += tl.where(inside & (col >= k), dy * dx_prod, 0.0)
-    dx_sum = tl.sum(dx_sum_acc, 1, keep_dims=True)
-    tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
-
-
-@triton.jit
-def cumprod_backward_dx_part(
-    dy_ptr, dx_prod_ptr, dx_sum_part_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col,
-    CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dx_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
-    dx_prod_row = dx_prod_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    b = row // D
-    k = row % D
-    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
-    #     x[..., k2])))
-    dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(dy_ptr + b * dy_b + col * dy_col, mask=inside).to(COMPUTE)
-        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, mask=inside)
-        dx_sum_acc += tl.where(inside & (col >= k), dy * dx_prod, 0.0)
-    tl.store(
-        dx_sum_part_ptr + row * PARTS + part, tl.sum(dx_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def cumprod_backward_dx_finish(
-    dx_sum_part_ptr, dx_ptr, rows, dx_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dx_sum_parts = tl.load(
-        dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
-    #     x[..., k2])))
-    dx_sum = tl.sum(dx_sum_parts, 1, keep_dims=True)
-    tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
+    if PASS <= 1:
+        dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            dy = tl.load(dy_ptr + b * dy_b + col * dy_col, mask=inside).to(COMPUTE)
+            dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, mask=inside)
+            dx_sum_acc += tl.where(inside & (col >= k), dy * dx_prod, 0.0)
+        dx_sum = tl.sum(dx_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dx_sum_part_ptr + row * PARTS + part, dx_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dx_sum_parts = tl.load(
+            dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        dx_sum = tl.sum(dx_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
 
 
 def choose_cumprod_backward_dx_prod(
@@ -533,18 +505,21 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dx_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dx_prod.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        cumprod_backward_dx_part[grid](
-            dy, dx_prod, dx_sum_part, batch * D, D, *dy.stride(), *dx_prod.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        cumprod_backward_dx_loop[grid](
+            dy, dx_prod, None, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dx_sum_part_ptr=dx_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        cumprod_backward_dx_finish[grid](
-            dx_sum_part, dx, batch * D, dx.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        cumprod_backward_dx_loop[grid](
+            dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
+            dx_sum_part_ptr=dx_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -706,72 +706,45 @@ def depthwise_conv2d_backward_db_rows(
 def depthwise_conv2d_backward_db_loop(
     dy_ptr, db_ptr, C, N, cols, dy_n, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # db[c] = sum[n, p, q](dy[n, c, p, q])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
-            COMPUTE
+    if PASS <= 1:
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            dy = tl.load(
+                dy_ptr + line * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0
+            ).to(COMPUTE)
+            db_sum_acc += dy
+        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < C)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        db_sum_acc += dy
-    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
-
-
-@triton.jit
-def depthwise_conv2d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_row, dy_pq, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    # db[c] = sum[n, p, q](dy[n, c, p, q])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        db_sum_acc += dy
-    tl.store(
-        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < C
-    )
-
-
-@triton.jit
-def depthwise_conv2d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, C, db_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    db_sum_parts = tl.load(
-        db_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # db[c] = sum[n, p, q](dy[n, c, p, q])
-    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
 
 
 def choose_depthwise_conv2d_backward_dx(
@@ -926,18 +899,21 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(C, ROWS))
-        depthwise_conv2d_backward_db_part[grid](
-            dy, db_sum_part, C, N, P * Q, *dy.stride(),
+        grid = (lib.cdiv(C, ROWS), PARTS)
+        depthwise_conv2d_backward_db_loop[grid](
+            dy, None, C, N, P * Q, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(C, config["MERGE"]),)
-        depthwise_conv2d_backward_db_finish[grid](
-            db_sum_part, db, C, db.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+        grid = (lib.cdiv(C, MERGE),)
+        depthwise_conv2d_backward_db_loop[grid](
+            dy, db, C, N, P * Q, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)

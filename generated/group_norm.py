@@ -147,221 +147,80 @@ def group_norm_loop(
     gain_c0, bias_c1, bias_c0, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, Cg * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(
-            x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            c0b = line * cols + col
+            x = tl.load(
+                x_ptr + row * x_row + c0b * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(
-            x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-        #     gain[c] + bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
-
-
-@triton.jit
-def group_norm_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, x_row,
-    x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def group_norm_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
-    eps, rows, Cg, cols, count, x_row, x_col, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
-    y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-        #     gain[c] + bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
-
-
-@triton.jit
-def group_norm_channels_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg, x_n, x_c1,
-    x_c0, x_b, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
-    x_c0 = x_c0 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    n = row // groups
-    c1 = row % groups
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        c0 = (col % Cg).to(tl.int64)
-        b = (col // Cg).to(tl.int64)
-        x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
-            COMPUTE
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def group_norm_channels_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
-    eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1, gain_c0, bias_c1, bias_c0, y_n,
-    y_c1, y_c0, y_b, CHUNK,
-    PLACE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr,
-    groups: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
-    x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
-    y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = row // groups
-    c1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        c0 = (col % Cg).to(tl.int64)
-        b = (col // Cg).to(tl.int64)
-        x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-        #     gain[c] + bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / count
+        var = var_sum / count
+        rsqrt_var = lib.rsqrt(var + eps)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            c0b = line * cols + col
+            x = tl.load(
+                x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+            #     gain[c] + bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -407,54 +266,81 @@ def group_norm_channels_loop(
     gain_c0, bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     x_n, x_c1 = x_n // VEC * VEC, x_c1 // VEC * VEC
     x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
     y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
     c1 = row % groups
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        c0 = (col % Cg).to(tl.int64)
-        b = (col // Cg).to(tl.int64)
-        x = tl.load(
-            x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            c0 = (col % Cg).to(tl.int64)
+            b = (col // Cg).to(tl.int64)
+            x = tl.load(
+                x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        c0 = (col % Cg).to(tl.int64)
-        b = (col // Cg).to(tl.int64)
-        x = tl.load(
-            x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-        #     gain[c] + bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / cols
+        var = var_sum / cols
+        rsqrt_var = lib.rsqrt(var + eps)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            c0 = (col % Cg).to(tl.int64)
+            b = (col // Cg).to(tl.int64)
+            x = tl.load(
+                x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+            bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+            #     gain[c] + bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
 
 def choose_group_norm(
@@ -597,17 +483,22 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        group_norm_part[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        group_norm_loop[grid](
+            x, gain, bias, None, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
+            *gain.stride(), *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
         )  # fmt: skip
-        group_norm_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, Cg, batch,
-            batch * Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        group_norm_loop[grid](
+            x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -647,20 +538,24 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        group_norm_channels_part[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, N * groups, batch * Cg, Cg, *x.stride(),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        group_norm_channels_loop[grid](
+            x, gain, bias, None, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        group_norm_channels_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, batch * Cg,
-            Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
+        )  # fmt: skip
+        group_norm_channels_loop[grid](
+            x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     else:
         x = lib.reshaped(x, N, groups, Cg, batch)
@@ -849,172 +744,97 @@ def group_norm_backward_mu_sum_rows(
 
 @triton.jit
 def group_norm_backward_mu_sum_loop(
-    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, gain_ptr, dmu_sum_ptr, eps, rows, Cg, cols,
-    count, x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0,
+    x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dmu_sum_ptr, eps, rows, Cg, cols,
+    count, x_row, x_col, dy_row, dy_col, gain_c1, gain_c0, mu_sum_row, var_sum_row,
     dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    dmu_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, Cg * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            c0b = line * cols + col
+            x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / count
-    var = var_sum / count
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
-    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, Cg * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
-        dmu_sum_acc += tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0)
-    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
-
-
-@triton.jit
-def group_norm_backward_mu_sum_part1(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, x_row,
-    x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def group_norm_backward_mu_sum_part2(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dy_ptr, gain_ptr,
-    dmu_sum_part_ptr, eps, rows, Cg, cols, count, dy_row, dy_col, gain_c1, gain_c0, CHUNK,
-    COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
-    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = line * cols + col
-        dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
-        dmu_sum_acc += tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0)
-    tl.store(
-        dmu_sum_part_ptr + row * PARTS + part,
-        tl.sum(dmu_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def group_norm_backward_mu_sum_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, mu_sum_ptr, var_sum_ptr,
-    dmu_sum_part_ptr, dmu_sum_ptr, rows, count, mu_sum_row, var_sum_row, dmu_sum_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / count
-    var = var_sum / count
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
-    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / count
+        var = var_sum / count
+        # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
+        #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
+        if PASS <= 2:
+            dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+            for step in range(begin, end):
+                line = tl.cast(step // blocks, tl.int64)
+                start = step % blocks * BLOCK
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < cols)
+                c0b = line * cols + col
+                dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(
+                    COMPUTE
+                )
+                gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(
+                    COMPUTE
+                )
+                dmu_sum_acc += tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0)
+            dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+            if PASS == 2:
+                tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+        else:
+            parts = tl.arange(0, PARTS_POW2)[None, :]
+            dmu_sum_parts = tl.load(
+                dmu_sum_part_ptr + row * PARTS + parts,
+                mask=(row < rows) & (parts < PARTS),
+                other=0.0,
+            )
+            dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+        if PASS != 2:
+            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+            tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
@@ -1044,71 +864,45 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, count, dy_row, dy_col,
     x_row, x_col, mu_sum_nc1, dy_rsqrt_sum_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     nc1 = row // Cg
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_sum / count), 0.0)
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-
-
-@triton.jit
-def group_norm_backward_dy_rsqrt_sum_part(
-    dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_part_ptr, rows, cols, Cg, count, dy_row, dy_col,
-    x_row, x_col, mu_sum_nc1, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    nc1 = row // Cg
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_sum / count), 0.0)
-    tl.store(
-        dy_rsqrt_sum_part_ptr + row * PARTS + part,
-        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def group_norm_backward_dy_rsqrt_sum_finish(
-    dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, rows, dy_rsqrt_sum_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dy_rsqrt_sum_parts = tl.load(
-        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+    if PASS <= 1:
+        dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_sum / count), 0.0)
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dy_rsqrt_sum_parts = tl.load(
+            dy_rsqrt_sum_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
+            other=0.0,
+        )
+        dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
 
 
 @triton.jit
@@ -1151,12 +945,21 @@ def group_norm_backward_dvar_sum_loop(
     var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, dvar_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dvar_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, Cg
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
@@ -1165,83 +968,29 @@ def group_norm_backward_dvar_sum_loop(
     rsqrt_var = lib.rsqrt(var + eps)
     # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
     #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
-    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, Cg, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < Cg)
-        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-        y_rsqrt = rsqrt_var
-        dy_rsqrt_sum = tl.load(
-            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
+    if PASS <= 1:
+        dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < Cg)
+            # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
+            y_rsqrt = rsqrt_var
+            dy_rsqrt_sum = tl.load(
+                dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
+            )
+            gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
+            dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
+        dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dvar_sum_part_ptr + row * PARTS + part, dvar_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dvar_sum_parts = tl.load(
+            dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
-        dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
-    dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
-    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
-
-
-@triton.jit
-def group_norm_backward_dvar_sum_part(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, eps, rows, Cg, count,
-    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
-    gain_c1 = gain_c1 // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, Cg)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row % groups
-    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
-    #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
-    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < Cg)
-        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-        y_rsqrt = rsqrt_var
-        dy_rsqrt_sum = tl.load(
-            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
-        )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
-        dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
-    tl.store(
-        dvar_sum_part_ptr + row * PARTS + part,
-        tl.sum(dvar_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def group_norm_backward_dvar_sum_finish(
-    var_sum_ptr, dvar_sum_part_ptr, dvar_sum_ptr, eps, rows, count, var_sum_row,
-    dvar_sum_row,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    var = var_sum / count
-    rsqrt_var = lib.rsqrt(var + eps)
-    dvar_sum_parts = tl.load(
-        dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
-    #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
-    dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
-    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+        dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
 
 
 @triton.jit
@@ -1378,8 +1127,13 @@ def group_norm_backward_dx_loop(
     dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
@@ -1387,295 +1141,93 @@ def group_norm_backward_dx_loop(
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
     #     y_rsqrt[n, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(
-            dy_ptr + line * dy_n + row * dy_row + col * dy_b,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_b,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-        dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
-        )
-        dbias_sum_acc += dy
-    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(
-            dy_ptr + line * dy_n + row * dy_row + col * dy_b,
-            mask=inside,
-            eviction_policy="evict_first",
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        x = tl.load(
-            x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-        dx = (
-            dy * gain * lib.rsqrt(var_sum / count + eps)
-            + dvar_sum
-            / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-            * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-        )
-        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
+    if PASS <= 1:
+        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(
+                dy_ptr + line * dy_n + row * dy_row + col * dy_b,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_b,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+            var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+            dgain_sum_acc += tl.where(
+                inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
+            )
 
+            dbias_sum_acc += dy
+        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
-@triton.jit
-def group_norm_backward_dx_part(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps,
-    rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
-    var_sum_n, var_sum_c1, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
-            COMPUTE
+        dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < rows)
+            tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dgain_sum_parts = tl.load(
+            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
-            COMPUTE
+        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+        dbias_sum_parts = tl.load(
+            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-        dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
-        )
-        dbias_sum_acc += dy
-    tl.store(
-        dgain_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgain_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-    tl.store(
-        dbias_sum_part_ptr + row * PARTS + part,
-        tl.sum(dbias_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def group_norm_backward_dx_finish(
-    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, dy_ptr, gain_ptr,
-    var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr, eps, rows, N, cols,
-    Cg, count, dgain_row, dbias_row, dy_n, dy_row, dy_b, gain_row, var_sum_n, var_sum_c1,
-    dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n, dmu_sum_c1,
-    dx_n, dx_row, dx_b, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    dbias_sum_parts = tl.load(
-        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-        dx = (
-            dy * gain * lib.rsqrt(var_sum / count + eps)
-            + dvar_sum
-            / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-            * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-        )
-        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
-
-
-@triton.jit
-def group_norm_backward_dx_channels_part(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps,
-    rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
-    var_sum_n, var_sum_c1, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n = (col // batch).to(tl.int64)
-        b = (col % batch).to(tl.int64)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-        dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
-        )
-        dbias_sum_acc += tl.where(inside, dy, 0.0)
-    tl.store(
-        dgain_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgain_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-    tl.store(
-        dbias_sum_part_ptr + row * PARTS + part,
-        tl.sum(dbias_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def group_norm_backward_dx_channels_finish(
-    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, dy_ptr, gain_ptr,
-    var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr, eps, rows, cols,
-    batch, Cg, count, dgain_row, dbias_row, dy_n, dy_row, dy_b, gain_row, var_sum_n,
-    var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dx_n, dx_row, dx_b, CHUNK,
-    PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    dbias_sum_parts = tl.load(
-        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n = (col // batch).to(tl.int64)
-        b = (col % batch).to(tl.int64)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-        dx = (
-            dy * gain * lib.rsqrt(var_sum / count + eps)
-            + dvar_sum
-            / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-            * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-        )
-        tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+        dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(
+                dy_ptr + line * dy_n + row * dy_row + col * dy_b,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+            dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+            x = tl.load(
+                x_ptr + line * x_n + row * x_row + col * x_b,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+            dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+            #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
+            dx = (
+                dy * gain * lib.rsqrt(var_sum / count + eps)
+                + dvar_sum
+                / (var_sum / count + eps)
+                / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+                * (2.0 * (x - mu_sum / count))
+                - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+            )
+            tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
 
 @triton.jit
@@ -1740,70 +1292,102 @@ def group_norm_backward_dx_channels_loop(
     dvar_sum_n, dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
     #     y_rsqrt[n, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n = (col // batch).to(tl.int64)
-        b = (col % batch).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + n * x_n + row * x_row + b * x_b, mask=inside, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-        dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
+    if PASS <= 1:
+        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            n = (col // batch).to(tl.int64)
+            b = (col % batch).to(tl.int64)
+            dy = tl.load(
+                dy_ptr + n * dy_n + row * dy_row + b * dy_b,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            x = tl.load(
+                x_ptr + n * x_n + row * x_row + b * x_b,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+            var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+            dgain_sum_acc += tl.where(
+                inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
+            )
+
+            dbias_sum_acc += tl.where(inside, dy, 0.0)
+        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+
+        dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < rows)
+            tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dgain_sum_parts = tl.load(
+            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dbias_sum_acc += tl.where(inside, dy, 0.0)
-    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for start in range(0, cols, BLOCK):
-        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
-        n = (col // batch).to(tl.int64)
-        b = (col % batch).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        x = tl.load(
-            x_ptr + n * x_n + row * x_row + b * x_b, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-        dx = (
-            dy * gain * lib.rsqrt(var_sum / count + eps)
-            + dvar_sum
-            / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-            * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
+        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+        dbias_sum_parts = tl.load(
+            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+        dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            n = (col // batch).to(tl.int64)
+            b = (col % batch).to(tl.int64)
+            dy = tl.load(
+                dy_ptr + n * dy_n + row * dy_row + b * dy_b,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+            dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+            x = tl.load(
+                x_ptr + n * x_n + row * x_row + b * x_b, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+            dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+            #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
+            dx = (
+                dy * gain * lib.rsqrt(var_sum / count + eps)
+                + dvar_sum
+                / (var_sum / count + eps)
+                / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
+                * (2.0 * (x - mu_sum / count))
+                - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
+            )
+            tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
 
 
 @triton.jit
@@ -1843,92 +1427,53 @@ def group_norm_backward_deps_loop(
     dy_rsqrt_sum_col, gain_c1c0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     Cg = Cg // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(Cg, BLOCK)
+    part, begin, end = 0, 0, lines * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
     #     (var[n, c // Cg] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, lines * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < Cg)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
-        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-        y_rsqrt = lib.rsqrt(var_sum / count + eps)
-        nc1c0 = line * Cg + col
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
-        c1 = line % groups
-        c1c0 = c1 * Cg + col
-        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < Cg).to(COMPUTE)
-        deps_sum_acc += tl.where(
-            inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
+    if PASS <= 1:
+        deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < Cg)
+            var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
+            # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
+            y_rsqrt = lib.rsqrt(var_sum / count + eps)
+            nc1c0 = line * Cg + col
+            dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
+            c1 = line % groups
+            c1c0 = c1 * Cg + col
+            gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < Cg).to(COMPUTE)
+            deps_sum_acc += tl.where(
+                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
+            )
+        deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        deps_sum_parts = tl.load(
+            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
         )
-    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-@triton.jit
-def group_norm_backward_deps_part(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, lines, Cg, count,
-    var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    Cg = Cg // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(Cg, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, lines * blocks)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c // Cg] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < Cg)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
-        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
-        y_rsqrt = lib.rsqrt(var_sum / count + eps)
-        nc1c0 = line * Cg + col
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
-        c1 = line % groups
-        c1c0 = c1 * Cg + col
-        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < Cg).to(COMPUTE)
-        deps_sum_acc += tl.where(
-            inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
-        )
-    tl.store(
-        deps_sum_part_ptr + row * PARTS + part,
-        tl.sum(deps_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def group_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    deps_sum_parts = tl.load(
-        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c // Cg] + eps))
-    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+        deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
 def choose_group_norm_backward_mu_sum(
@@ -2004,30 +1549,40 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        group_norm_backward_mu_sum_part1[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2", "MERGE"),
-        )  # fmt: skip
-        group_norm_backward_mu_sum_part2[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dy, gain, dmu_sum_part, eps, N * groups, Cg,
-            batch, batch * Cg, *dy.stride(), *gain.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        group_norm_backward_mu_sum_loop[grid](
+            x, dy, gain, None, None, None, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
+            *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        group_norm_backward_mu_sum_loop[grid](
+            x, dy, gain, None, None, None, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
+            *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=2,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        group_norm_backward_mu_sum_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
-            N * groups, batch * Cg, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            enable_fp_fusion=True,
-            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "PARTS_POW2"),
+        grid = (lib.cdiv(rows, MERGE),)
+        group_norm_backward_mu_sum_loop[grid](
+            x, dy, gain, mu_sum, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
+            *x.stride(), *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0),
+            dmu_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=3,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2040,8 +1595,8 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_mu_sum_loop[grid](
-            x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
-            *x.stride(), mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(),
+            x, dy, gain, mu_sum, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
+            *x.stride(), *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0),
             dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
@@ -2116,19 +1671,23 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        group_norm_backward_dy_rsqrt_sum_part[grid](
-            dy, x, mu_sum, dy_rsqrt_sum_part, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
-            *x.stride(), mu_sum.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        group_norm_backward_dy_rsqrt_sum_loop[grid](
+            dy, x, mu_sum, None, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(), *x.stride(),
+            mu_sum.stride(0), dy_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        group_norm_backward_dy_rsqrt_sum_finish[grid](
-            dy_rsqrt_sum_part, dy_rsqrt_sum, Cg * N * groups, dy_rsqrt_sum.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        group_norm_backward_dy_rsqrt_sum_loop[grid](
+            dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
+            *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2220,22 +1779,25 @@ def launch_group_norm_backward_dvar_sum(
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        group_norm_backward_dvar_sum_part[grid](
-            var_sum, dy_rsqrt_sum, gain, dvar_sum_part, eps, N * groups, Cg, batch * Cg,
-            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        group_norm_backward_dvar_sum_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, None, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
+            *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
             VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dvar_sum_part_ptr=dvar_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        group_norm_backward_dvar_sum_finish[grid](
-            var_sum, dvar_sum_part, dvar_sum, eps, N * groups, batch * Cg, var_sum.stride(0),
-            dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        group_norm_backward_dvar_sum_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
+            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2393,22 +1955,26 @@ def launch_group_norm_backward_dx(
         PARTS = config["PARTS"]
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        group_norm_backward_dx_part[grid](
-            dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, N, batch, Cg,
-            batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        group_norm_backward_dx_finish[grid](
-            dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
-            dmu_sum, dx, eps, Cg * groups, N, batch, Cg, batch * Cg, dgain.stride(0),
-            dbias.stride(0), *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
-            *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        group_norm_backward_dx_loop[grid](
+            dy, x, mu_sum, var_sum, None, None, gain, dvar_sum, dmu_sum, None, eps, Cg * groups, N,
+            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+            dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
+            *dx.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        group_norm_backward_dx_loop[grid](
+            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups, N,
+            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+            dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
+            *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -2436,24 +2002,28 @@ def launch_group_norm_backward_dx(
         PARTS = config["PARTS"]
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
-        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
-        group_norm_backward_dx_channels_part[grid](
-            dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, batch * N,
-            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        group_norm_backward_dx_channels_finish[grid](
-            dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
-            dmu_sum, dx, eps, Cg * groups, batch * N, batch, Cg, batch * Cg, dgain.stride(0),
-            dbias.stride(0), *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
-            *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        group_norm_backward_dx_channels_loop[grid](
+            dy, x, mu_sum, var_sum, None, None, gain, dvar_sum, dmu_sum, None, eps, Cg * groups,
+            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+            *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
+            *dmu_sum.stride(), *dx.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        group_norm_backward_dx_channels_loop[grid](
+            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups,
+            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+            *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
+            *dmu_sum.stride(), *dx.stride(),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -2550,19 +2120,24 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        group_norm_backward_deps_part[grid](
-            var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N * groups, Cg, batch * Cg,
-            var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        group_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, None, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(Cg), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(Cg), enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        group_norm_backward_deps_finish[grid](
-            deps_sum_part, deps,
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        group_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            VEC=lib.vec(Cg), enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -53,79 +53,47 @@ def huber_loop(
     x_ptr, t_ptr, loss_ptr, delta, cols, x_col, t_col,
     COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    loss_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
     #     delta)))
-    loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-        # e[...] = abs(x[...] - t[...])
-        e = tl.abs(x - t)
-        loss_sum_acc += tl.where(
-            inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
+    if PASS <= 1:
+        loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+            t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+            # e[...] = abs(x[...] - t[...])
+            e = tl.abs(x - t)
+            loss_sum_acc += tl.where(
+                inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
+            )
+        loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(loss_sum_part_ptr + row * PARTS + part, loss_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        loss_sum_parts = tl.load(
+            loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
         )
-    loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / cols
-    tl.store(loss_ptr + row, loss, mask=row < 1)
-
-
-@triton.jit
-def huber_part(
-    x_ptr, t_ptr, loss_sum_part_ptr, delta, cols, x_col, t_col, CHUNK,
-    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
-    #     delta)))
-    loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-        # e[...] = abs(x[...] - t[...])
-        e = tl.abs(x - t)
-        loss_sum_acc += tl.where(
-            inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
-        )
-    tl.store(
-        loss_sum_part_ptr + row * PARTS + part,
-        tl.sum(loss_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def huber_finish(
-    loss_sum_part_ptr, loss_ptr, batch,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    loss_sum_parts = tl.load(
-        loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
-    #     delta)))
-    loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / batch
-    tl.store(loss_ptr + row, loss, mask=row < 1)
+        loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        loss = loss_sum / cols
+        tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
 def choose_huber(
@@ -193,18 +161,22 @@ def launch_huber(x, t, loss, delta) -> None:
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        huber_part[grid](
-            x, t, loss_sum_part, delta, batch, x.stride(0), t.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        huber_loop[grid](
+            x, t, None, delta, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, loss_sum_part_ptr=loss_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        huber_finish[grid](
-            loss_sum_part, loss, batch,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        huber_loop[grid](
+            x, t, loss, delta, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -360,11 +332,20 @@ def huber_backward_loop(
     dt_col,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    ddelta_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # batch_ = sum[...](1)
@@ -373,41 +354,63 @@ def huber_backward_loop(
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
     #     delta) + -0.5 * (dloss / batch_ * delta)))
-    ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        # e[...] = abs(x[...] - t[...])
-        e = tl.abs(x - t)
-        ddelta_sum_acc += tl.where(
-            inside,
-            tl.where(
-                e < delta,
+    if PASS <= 1:
+        ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            x = tl.load(
+                x_ptr + col * x_col,
+                mask=col < cols,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            t = tl.load(
+                t_ptr + col * t_col,
+                mask=col < cols,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            # e[...] = abs(x[...] - t[...])
+            e = tl.abs(x - t)
+            ddelta_sum_acc += tl.where(
+                inside,
+                tl.where(
+                    e < delta,
+                    0.0,
+                    dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
+                    + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
+                ),
                 0.0,
-                dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
-                + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
-            ),
-            0.0,
+            )
+        ddelta_sum = tl.sum(ddelta_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(ddelta_sum_part_ptr + row * PARTS + part, ddelta_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        ddelta_sum_parts = tl.load(
+            ddelta_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
         )
-    ddelta_sum = tl.sum(ddelta_sum_acc, 1, keep_dims=True)
-    tl.store(ddelta_ptr + row, ddelta_sum, mask=row < 1)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        e = tl.abs(x - t)
-        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
-        #     batch_ * delta)
-        de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
-        # dx[...] = de[...] * sign(x[...] - t[...])
-        dx = de * lib.sign(x - t)
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-        # dt[...] = -(de[...] * sign(x[...] - t[...]))
-        dt = -(de * lib.sign(x - t))
-        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+        ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(
+                COMPUTE
+            )
+            t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(
+                COMPUTE
+            )
+            e = tl.abs(x - t)
+            # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
+            #     batch_ * delta)
+            de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+            # dx[...] = de[...] * sign(x[...] - t[...])
+            dx = de * lib.sign(x - t)
+            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+            # dt[...] = -(de[...] * sign(x[...] - t[...]))
+            dt = -(de * lib.sign(x - t))
+            tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 
 
 @triton.jit
@@ -483,97 +486,6 @@ def huber_backward_two_pass(
         tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
         x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        e = tl.abs(x - t)
-        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
-        #     batch_ * delta)
-        de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
-        # dx[...] = de[...] * sign(x[...] - t[...])
-        dx = de * lib.sign(x - t)
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-        # dt[...] = -(de[...] * sign(x[...] - t[...]))
-        dt = -(de * lib.sign(x - t))
-        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
-
-
-@triton.jit
-def huber_backward_part(
-    x_ptr, t_ptr, ddelta_sum_part_ptr, dloss, delta, cols, x_col, t_col, CHUNK,
-    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
-    delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    # batch_ = sum[...](1)
-    batch_ = cols
-    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
-    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
-    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
-    #     delta) + -0.5 * (dloss / batch_ * delta)))
-    ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-        # e[...] = abs(x[...] - t[...])
-        e = tl.abs(x - t)
-        ddelta_sum_acc += tl.where(
-            inside,
-            tl.where(
-                e < delta,
-                0.0,
-                dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
-                + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
-            ),
-            0.0,
-        )
-    tl.store(
-        ddelta_sum_part_ptr + row * PARTS + part,
-        tl.sum(ddelta_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def huber_backward_finish(
-    ddelta_sum_part_ptr, ddelta_ptr, x_ptr, t_ptr, dx_ptr, dt_ptr, dloss, delta, cols,
-    x_col, t_col, dx_col, dt_col, CHUNK,
-    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
-    delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    # batch_ = sum[...](1)
-    batch_ = cols
-    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
-    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
-    ddelta_sum_parts = tl.load(
-        ddelta_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
-    #     delta) + -0.5 * (dloss / batch_ * delta)))
-    ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
-    tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-        # e[...] = abs(x[...] - t[...])
         e = tl.abs(x - t)
         # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
         #     batch_ * delta)
@@ -686,19 +598,20 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     elif variant == "split":
         PARTS = config["PARTS"]
         ddelta_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        huber_backward_part[grid](
-            x, t, ddelta_sum_part, dloss, delta, batch, x.stride(0), t.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        huber_backward_loop[grid](
+            x, t, None, None, None, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
+            dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
+            enable_fp_fusion=True, ddelta_sum_part_ptr=ddelta_sum_part, PASS=1, **config,
         )  # fmt: skip
-        huber_backward_finish[grid](
-            ddelta_sum_part, ddelta, x, t, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0),
-            dx.stride(0), dt.stride(0),
+        huber_backward_loop[grid](
+            x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
+            dt.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, ddelta_sum_part_ptr=ddelta_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -57,43 +57,73 @@ def instance_norm_loop(
     y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-        #     bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / cols
+        var = var_sum / cols
+        rsqrt_var = lib.rsqrt(var + eps)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+            #     bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -174,159 +204,6 @@ def instance_norm_two_pass(
 
 
 @triton.jit
-def instance_norm_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, x_row, x_col,
-    CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def instance_norm_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
-    eps, rows, cols, C, x_row, x_col, gain_c, bias_c, y_row, y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c = row % C
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-        #     bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def instance_norm_channels_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, C, x_n, x_c,
-    x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c = x_c // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    n = row // C
-    c = row % C
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def instance_norm_channels_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
-    eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c, y_n, y_c, y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
-    y_c = y_c // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    n = row // C
-    c = row % C
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-        #     bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
-
-
-@triton.jit
 def instance_norm_channels_rows(
     x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c,
     y_n, y_c, y_col,
@@ -365,48 +242,75 @@ def instance_norm_channels_loop(
     y_n, y_c, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
     y_c = y_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
-        #     bias[c]
-        y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / cols
+        var = var_sum / cols
+        rsqrt_var = lib.rsqrt(var + eps)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+            bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+            #     bias[c]
+            y = (x - mu) * rsqrt_var * gain + bias
+            tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
 
 def choose_instance_norm(
@@ -549,17 +453,22 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        instance_norm_part[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        instance_norm_loop[grid](
+            x, gain, bias, None, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
         )  # fmt: skip
-        instance_norm_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
-            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        instance_norm_loop[grid](
+            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -588,18 +497,22 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        instance_norm_channels_part[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, C, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        instance_norm_channels_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
-            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        instance_norm_channels_loop[grid](
+            x, gain, bias, None, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
+        )  # fmt: skip
+        instance_norm_channels_loop[grid](
+            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
@@ -787,423 +700,137 @@ def instance_norm_backward_mu_sum_loop(
     dy_rsqrt_sum_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    dmu_sum_part_ptr=None, dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dmu_sum_acc += dy
+
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        dmu_sum_acc += dy
-    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-    #     eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-        #     batch_
-        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def instance_norm_backward_mu_sum_part1(
-    x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
-    rows, cols, x_row, x_col, dy_row, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        dmu_sum_acc += dy
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-    tl.store(
-        dmu_sum_part_ptr + row * PARTS + part,
-        tl.sum(dmu_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def instance_norm_backward_mu_sum_part2(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
-    dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, eps, rows, cols, C, gain_c, dy_row, dy_col, x_row,
-    x_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c = row % C
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-    tl.store(
-        dy_rsqrt_sum_part_ptr + row * PARTS + part,
-        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def instance_norm_backward_mu_sum_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
-    mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, dy_ptr, x_ptr, dx_ptr,
-    eps, rows, cols, C, gain_c, mu_sum_row, var_sum_row, dy_rsqrt_sum_row, dy_row, dy_col,
-    x_row, x_col, dx_row, dx_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
-    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c = row % C
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
-    dy_rsqrt_sum_parts = tl.load(
-        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-    #     eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    tl.store(
-        dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
-    )
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-        #     batch_
-        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def instance_norm_backward_mu_sum_channels_part1(
-    x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
-    rows, cols, C, x_n, x_c, x_col, dy_n, dy_c, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
-    x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
-    dy_c = dy_c // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    n = row // C
-    c = row % C
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(
-            COMPUTE
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        dmu_sum_parts = tl.load(
+            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dmu_sum_acc += dy
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-    tl.store(
-        dmu_sum_part_ptr + row * PARTS + part,
-        tl.sum(dmu_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def instance_norm_backward_mu_sum_channels_part2(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
-    dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, eps, rows, cols, C, gain_c, dy_n, dy_c, dy_col,
-    x_n, x_c, x_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
-    x_c = x_c // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c = row % C
-    n = row // C
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-    tl.store(
-        dy_rsqrt_sum_part_ptr + row * PARTS + part,
-        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def instance_norm_backward_mu_sum_channels_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
-    mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, dy_ptr, x_ptr, dx_ptr,
-    eps, rows, cols, C, gain_c, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dy_rsqrt_sum_n,
-    dy_rsqrt_sum_c, dy_n, dy_c, dy_col, x_n, x_c, x_col, dx_n, dx_c, dx_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_c, x_n = dy_c // VEC * VEC, x_n // VEC * VEC
-    x_c, dx_n = x_c // VEC * VEC, dx_n // VEC * VEC
-    dx_c = dx_c // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c = row % C
-    n = row // C
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[n, c] = mean[...](x[n, c, ...])
-    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=(row < rows) & (part == 0))
-    tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=(row < rows) & (part == 0))
-    dy_rsqrt_sum_parts = tl.load(
-        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-    #     eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    tl.store(
-        dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
-        dy_rsqrt_sum,
-        mask=(row < rows) & (part == 0),
-    )
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-        #     batch_
-        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        mu = mu_sum / cols
+        var = var_sum / cols
+        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
+        y_rsqrt = lib.rsqrt(var + eps)
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+        # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
+        if PASS <= 2:
+            dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+            for start in range(begin, end, BLOCK):
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < cols)
+                dy = tl.load(
+                    dy_ptr + row * dy_row + col * dy_col,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + row * x_row + col * x_col,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+            if PASS == 2:
+                tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+        else:
+            parts = tl.arange(0, PARTS_POW2)[None, :]
+            dy_rsqrt_sum_parts = tl.load(
+                dy_rsqrt_sum_part_ptr + row * PARTS + parts,
+                mask=(row < rows) & (parts < PARTS),
+                other=0.0,
+            )
+            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        if PASS != 2:
+            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+            #     eps))
+            dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+            div_dvar = dvar / cols
+            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
+            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
+            tl.store(
+                dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row,
+                dy_rsqrt_sum,
+                mask=(row < rows) & (part == 0),
+            )
+            for start in range(begin, end, BLOCK):
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < cols)
+                dy = tl.load(
+                    dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+                ).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+                ).to(COMPUTE)
+                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+                #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+                #     batch_
+                dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+                tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -1266,92 +893,150 @@ def instance_norm_backward_mu_sum_channels_loop(
     var_sum_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, dx_n, dx_c, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    dmu_sum_part_ptr=None, dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_c, dy_n = x_c // VEC * VEC, dy_n // VEC * VEC
     dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
     dx_c = dx_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < cols)
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+            dy = tl.load(
+                dy_ptr + n * dy_n + c * dy_c + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dmu_sum_acc += dy
+
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dy = tl.load(
-            dy_ptr + n * dy_n + c * dy_c + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        dmu_sum_acc += dy
-    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    mu = mu_sum / cols
-    var = var_sum / cols
-    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
-    tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
-    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
-    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(
-            dy_ptr + n * dy_n + c * dy_c + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
-    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-    #     eps))
-    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    tl.store(
-        dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
-    )
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        dy = tl.load(
-            dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-        #     batch_
-        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        dmu_sum_parts = tl.load(
+            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        mu = mu_sum / cols
+        var = var_sum / cols
+        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
+        y_rsqrt = lib.rsqrt(var + eps)
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+        # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
+        if PASS <= 2:
+            dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+            for start in range(begin, end, BLOCK):
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < cols)
+                dy = tl.load(
+                    dy_ptr + n * dy_n + c * dy_c + col * dy_col,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + n * x_n + c * x_c + col * x_col,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+            if PASS == 2:
+                tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
+        else:
+            parts = tl.arange(0, PARTS_POW2)[None, :]
+            dy_rsqrt_sum_parts = tl.load(
+                dy_rsqrt_sum_part_ptr + row * PARTS + parts,
+                mask=(row < rows) & (parts < PARTS),
+                other=0.0,
+            )
+            dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+        if PASS != 2:
+            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+            #     eps))
+            dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+            div_dvar = dvar / cols
+            tl.store(
+                mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=(row < rows) & (part == 0)
+            )
+            tl.store(
+                var_sum_ptr + n * var_sum_n + c * var_sum_c,
+                var_sum,
+                mask=(row < rows) & (part == 0),
+            )
+            tl.store(
+                dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
+                dy_rsqrt_sum,
+                mask=(row < rows) & (part == 0),
+            )
+            for start in range(begin, end, BLOCK):
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < cols)
+                dy = tl.load(
+                    dy_ptr + n * dy_n + c * dy_c + col * dy_col,
+                    mask=inside,
+                    eviction_policy="evict_first",
+                ).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + n * x_n + c * x_c + col * x_col,
+                    mask=inside,
+                    eviction_policy="evict_first",
+                ).to(COMPUTE)
+                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+                #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+                #     batch_
+                dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+                tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -1397,116 +1082,67 @@ def instance_norm_backward_dgain_loop(
     dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
     #     y_rsqrt[n, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + row * mu_sum_row, mask=row < C)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n + row * var_sum_row, mask=row < C)
-        dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / cols) * lib.rsqrt(var_sum / cols + eps)), 0.0
-        )
-        dbias_sum_acc += dy
-    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
+    if PASS <= 1:
+        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < C) & (col < cols)
+            dy = tl.load(
+                dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0
+            ).to(COMPUTE)
+            x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
+                COMPUTE
+            )
+            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + row * mu_sum_row, mask=row < C)
+            var_sum = tl.load(var_sum_ptr + line * var_sum_n + row * var_sum_row, mask=row < C)
+            dgain_sum_acc += tl.where(
+                inside, dy * ((x - mu_sum / cols) * lib.rsqrt(var_sum / cols + eps)), 0.0
+            )
 
+            dbias_sum_acc += dy
+        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
-@triton.jit
-def instance_norm_backward_dgain_part(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps, C,
-    N, cols, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n,
-    var_sum_row, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
-    #     y_rsqrt[n, c]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < C) & (col < cols)
-        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
-            COMPUTE
+        dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < C)
+            tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < C)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dgain_sum_parts = tl.load(
+            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
-            COMPUTE
+        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+        dbias_sum_parts = tl.load(
+            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
         )
-        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + row * mu_sum_row, mask=row < C)
-        var_sum = tl.load(var_sum_ptr + line * var_sum_n + row * var_sum_row, mask=row < C)
-        dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / cols) * lib.rsqrt(var_sum / cols + eps)), 0.0
-        )
-        dbias_sum_acc += dy
-    tl.store(
-        dgain_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgain_sum_acc, 1, keep_dims=True),
-        mask=row < C,
-    )
-    tl.store(
-        dbias_sum_part_ptr + row * PARTS + part,
-        tl.sum(dbias_sum_acc, 1, keep_dims=True),
-        mask=row < C,
-    )
-
-
-@triton.jit
-def instance_norm_backward_dgain_finish(
-    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, C, dgain_row, dbias_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
-    #     y_rsqrt[n, c]))
-    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    dbias_sum_parts = tl.load(
-        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
-    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
+        dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
 
 
 @triton.jit
@@ -1547,88 +1183,53 @@ def instance_norm_backward_deps_loop(
     dy_rsqrt_sum_col, gain_c,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(C, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
     #     (var[n, c] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, N * blocks):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < C)
-        nc = line * C + col
-        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
-        # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-        var = var_sum / batch
-        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
-        gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
-        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
-    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-@triton.jit
-def instance_norm_backward_deps_part(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, N, C, batch,
-    var_sum_col, dy_rsqrt_sum_col, gain_c, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    C = C // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(C, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        line = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < C)
-        nc = line * C + col
-        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
-        # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-        var = var_sum / batch
-        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
-        gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
-        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
-    tl.store(
-        deps_sum_part_ptr + row * PARTS + part,
-        tl.sum(deps_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def instance_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    deps_sum_parts = tl.load(
-        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
-    #     (var[n, c] + eps))
-    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+    if PASS <= 1:
+        deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < C)
+            nc = line * C + col
+            var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
+            # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
+            var = var_sum / batch
+            # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
+            y_rsqrt = lib.rsqrt(var + eps)
+            dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
+            gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
+            deps_sum_acc += tl.where(
+                inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0
+            )
+        deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        deps_sum_parts = tl.load(
+            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+        )
+        deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
 def choose_instance_norm_backward_mu_sum(
@@ -1758,27 +1359,35 @@ def launch_instance_norm_backward_mu_sum(
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        instance_norm_backward_mu_sum_part1[grid](
-            x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch,
-            *x.stride(), *dy.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_part2[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
-            eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, mu_sum, var_sum,
-            dy_rsqrt_sum_part, dy_rsqrt_sum, dy, x, dx, eps, C * N, batch, C, gain.stride(0),
-            mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0), *dy.stride(), *x.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        instance_norm_backward_mu_sum_loop[grid](
+            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
+            gain.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
             *dx.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(batch, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_loop[grid](
+            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
+            gain.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+            *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2, **config,
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_loop[grid](
+            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+            *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=3, **config,
         )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -1822,29 +1431,35 @@ def launch_instance_norm_backward_mu_sum(
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        instance_norm_backward_mu_sum_channels_part1[grid](
-            x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch, C,
-            *x.stride(), *dy.stride(),
-            COMPUTE=COMPUTE,
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_channels_part2[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
-            eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_channels_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, mu_sum, var_sum,
-            dy_rsqrt_sum_part, dy_rsqrt_sum, dy, x, dx, eps, C * N, batch, C, gain.stride(0),
-            *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(), *dy.stride(), *x.stride(),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        instance_norm_backward_mu_sum_channels_loop[grid](
+            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
+            gain.stride(0), *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
             *dx.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_channels_loop[grid](
+            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
+            gain.stride(0), *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
+            *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2, **config,
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_channels_loop[grid](
+            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+            *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
+            *dy_rsqrt_sum.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=3, **config,
         )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
@@ -1941,21 +1556,28 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(C, ROWS))
-        instance_norm_backward_dgain_part[grid](
-            dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, C, N, batch, *dy.stride(),
-            *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+        grid = (lib.cdiv(C, ROWS), PARTS)
+        instance_norm_backward_dgain_loop[grid](
+            dy, x, mu_sum, var_sum, None, None, eps, C, N, batch, *dy.stride(), *x.stride(),
+            *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(C, config["MERGE"]),)
-        instance_norm_backward_dgain_finish[grid](
-            dgain_sum_part, dbias_sum_part, dgain, dbias, C, dgain.stride(0), dbias.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+        grid = (lib.cdiv(C, MERGE),)
+        instance_norm_backward_dgain_loop[grid](
+            dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
+            *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
@@ -2045,19 +1667,24 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        instance_norm_backward_deps_part[grid](
-            var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N, C, batch, var_sum.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        instance_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, None, eps, N, C, batch, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        instance_norm_backward_deps_finish[grid](
-            deps_sum_part, deps,
-            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        instance_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

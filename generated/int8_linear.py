@@ -520,66 +520,42 @@ def int8_linear_backward_dsx_loop(
     dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_row, dy_col, sw_col, acc_row, acc_col,
     dsx_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dsx_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
     acc_row = acc_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, N
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
-    dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for start in range(0, N, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < M) & (col < N)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(tl.float32)
-        sw = tl.load(sw_ptr + col * sw_col, mask=col < N).to(tl.float32)
-        acc = tl.load(acc_ptr + row * acc_row + col * acc_col, mask=inside).to(tl.float32)
-        dsx_sum_acc += tl.where(inside, dy * sw * acc, 0.0)
-    dsx_sum = tl.sum(dsx_sum_acc, 1, keep_dims=True)
-    tl.store(dsx_ptr + row * dsx_row, dsx_sum, mask=row < M)
-
-
-@triton.jit
-def int8_linear_backward_dsx_part(
-    dy_ptr, sw_ptr, acc_ptr, dsx_sum_part_ptr, M, N, dy_row, dy_col, sw_col, acc_row,
-    acc_col, CHUNK,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dsx_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
-    acc_row = acc_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, N)
-    # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
-    dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < M) & (col < N)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(tl.float32)
-        sw = tl.load(sw_ptr + col * sw_col, mask=col < N).to(tl.float32)
-        acc = tl.load(acc_ptr + row * acc_row + col * acc_col, mask=inside).to(tl.float32)
-        dsx_sum_acc += tl.where(inside, dy * sw * acc, 0.0)
-    tl.store(
-        dsx_sum_part_ptr + row * PARTS + part, tl.sum(dsx_sum_acc, 1, keep_dims=True), mask=row < M
-    )
-
-
-@triton.jit
-def int8_linear_backward_dsx_finish(
-    dsx_sum_part_ptr, dsx_ptr, M, dsx_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dsx_sum_parts = tl.load(
-        dsx_sum_part_ptr + row * PARTS + parts, mask=(row < M) & (parts < PARTS), other=0.0
-    )
-    # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
-    dsx_sum = tl.sum(dsx_sum_parts, 1, keep_dims=True)
-    tl.store(dsx_ptr + row * dsx_row, dsx_sum, mask=row < M)
+    if PASS <= 1:
+        dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < M) & (col < N)
+            dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(tl.float32)
+            sw = tl.load(sw_ptr + col * sw_col, mask=col < N).to(tl.float32)
+            acc = tl.load(acc_ptr + row * acc_row + col * acc_col, mask=inside).to(tl.float32)
+            dsx_sum_acc += tl.where(inside, dy * sw * acc, 0.0)
+        dsx_sum = tl.sum(dsx_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dsx_sum_part_ptr + row * PARTS + part, dsx_sum, mask=row < M)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dsx_sum_parts = tl.load(
+            dsx_sum_part_ptr + row * PARTS + parts, mask=(row < M) & (parts < PARTS), other=0.0
+        )
+        dsx_sum = tl.sum(dsx_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dsx_ptr + row * dsx_row, dsx_sum, mask=row < M)
 
 
 @triton.jit
@@ -608,68 +584,42 @@ def int8_linear_backward_dsw_loop(
     dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_col, dy_row, acc_col, acc_row, sx_col,
     dsw_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dsw_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     acc_col = acc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, M
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
-    dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for start in range(0, M, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < M)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(tl.float32)
-        acc = tl.load(acc_ptr + col * acc_col + row * acc_row, mask=inside).to(tl.float32)
-        sx = tl.load(sx_ptr + col * sx_col, mask=col < M).to(tl.float32)
-        dsw_sum_acc += tl.where(inside, dy * (acc * sx), 0.0)
-    dsw_sum = tl.sum(dsw_sum_acc, 1, keep_dims=True)
-    tl.store(dsw_ptr + row * dsw_row, dsw_sum, mask=row < N)
-
-
-@triton.jit
-def int8_linear_backward_dsw_part(
-    dy_ptr, acc_ptr, sx_ptr, dsw_sum_part_ptr, N, M, dy_col, dy_row, acc_col, acc_row,
-    sx_col, CHUNK,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dsw_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
-    acc_col = acc_col // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, M)
-    # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
-    dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < M)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(tl.float32)
-        acc = tl.load(acc_ptr + col * acc_col + row * acc_row, mask=inside).to(tl.float32)
-        sx = tl.load(sx_ptr + col * sx_col, mask=col < M).to(tl.float32)
-        dsw_sum_acc += tl.where(inside, dy * (acc * sx), 0.0)
-    tl.store(
-        dsw_sum_part_ptr + row * PARTS + part, tl.sum(dsw_sum_acc, 1, keep_dims=True), mask=row < N
-    )
-
-
-@triton.jit
-def int8_linear_backward_dsw_finish(
-    dsw_sum_part_ptr, dsw_ptr, N, dsw_row,
-    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N = N // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dsw_sum_parts = tl.load(
-        dsw_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
-    dsw_sum = tl.sum(dsw_sum_parts, 1, keep_dims=True)
-    tl.store(dsw_ptr + row * dsw_row, dsw_sum, mask=row < N)
+    if PASS <= 1:
+        dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < M)
+            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(tl.float32)
+            acc = tl.load(acc_ptr + col * acc_col + row * acc_row, mask=inside).to(tl.float32)
+            sx = tl.load(sx_ptr + col * sx_col, mask=col < M).to(tl.float32)
+            dsw_sum_acc += tl.where(inside, dy * (acc * sx), 0.0)
+        dsw_sum = tl.sum(dsw_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dsw_sum_part_ptr + row * PARTS + part, dsw_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dsw_sum_parts = tl.load(
+            dsw_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        dsw_sum = tl.sum(dsw_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dsw_ptr + row * dsw_row, dsw_sum, mask=row < N)
 
 
 def choose_int8_linear_backward_acc(
@@ -869,18 +819,21 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dsx_sum_part = torch.empty((M, PARTS), dtype=torch.float32, device=acc.device)
-        grid = (PARTS, lib.cdiv(M, ROWS))
-        int8_linear_backward_dsx_part[grid](
-            dy, sw, acc, dsx_sum_part, M, N, *dy.stride(), sw.stride(0), *acc.stride(),
+        grid = (lib.cdiv(M, ROWS), PARTS)
+        int8_linear_backward_dsx_loop[grid](
+            dy, sw, acc, None, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
             VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dsx_sum_part_ptr=dsx_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, config["MERGE"]),)
-        int8_linear_backward_dsx_finish[grid](
-            dsx_sum_part, dsx, M, dsx.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(M, MERGE),)
+        int8_linear_backward_dsx_loop[grid](
+            dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            dsx_sum_part_ptr=dsx_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(M, ROWS),)
@@ -948,19 +901,21 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dsw_sum_part = torch.empty((N, PARTS), dtype=torch.float32, device=acc.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        int8_linear_backward_dsw_part[grid](
-            dy, acc, sx, dsw_sum_part, N, M, *dy.stride(), *acc.stride(), sx.stride(0),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        int8_linear_backward_dsw_loop[grid](
+            dy, acc, sx, None, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
             VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dsw_sum_part_ptr=dsw_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        int8_linear_backward_dsw_finish[grid](
-            dsw_sum_part, dsw, N, dsw.stride(0),
-            VEC=lib.vec(N), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        int8_linear_backward_dsw_loop[grid](
+            dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
+            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            dsw_sum_part_ptr=dsw_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

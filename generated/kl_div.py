@@ -40,66 +40,41 @@ def kl_div_rows(
 def kl_div_loop(
     t_ptr, x_ptr, loss_ptr, N, D, t_row, t_col, x_row, x_col, loss_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    loss_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, t_row = D // VEC * VEC, t_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
-    loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        loss_sum_acc += tl.where(inside, lib.xlogy(t, t) - t * x, 0.0)
-    loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    tl.store(loss_ptr + row * loss_row, loss_sum, mask=row < N)
-
-
-@triton.jit
-def kl_div_part(
-    t_ptr, x_ptr, loss_sum_part_ptr, N, D, t_row, t_col, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, t_row = D // VEC * VEC, t_row // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
-    loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        loss_sum_acc += tl.where(inside, lib.xlogy(t, t) - t * x, 0.0)
-    tl.store(
-        loss_sum_part_ptr + row * PARTS + part,
-        tl.sum(loss_sum_acc, 1, keep_dims=True),
-        mask=row < N,
-    )
-
-
-@triton.jit
-def kl_div_finish(
-    loss_sum_part_ptr, loss_ptr, N, loss_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    loss_sum_parts = tl.load(
-        loss_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
-    loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    tl.store(loss_ptr + row * loss_row, loss_sum, mask=row < N)
+    if PASS <= 1:
+        loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+            loss_sum_acc += tl.where(inside, lib.xlogy(t, t) - t * x, 0.0)
+        loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(loss_sum_part_ptr + row * PARTS + part, loss_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        loss_sum_parts = tl.load(
+            loss_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(loss_ptr + row * loss_row, loss_sum, mask=row < N)
 
 
 def choose_kl_div(
@@ -162,18 +137,21 @@ def launch_kl_div(x, t, loss) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         loss_sum_part = torch.empty((N, PARTS), dtype=compute, device=t.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        kl_div_part[grid](
-            t, x, loss_sum_part, N, D, *t.stride(), *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        kl_div_loop[grid](
+            t, x, None, N, D, *t.stride(), *x.stride(), loss.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            loss_sum_part_ptr=loss_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        kl_div_finish[grid](
-            loss_sum_part, loss, N, loss.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        kl_div_loop[grid](
+            t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

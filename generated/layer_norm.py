@@ -52,41 +52,71 @@ def layer_norm_loop(
     x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_col, w_col, b_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # mu[...] = mean[d](x[..., d])
     # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-    mu = mu_sum / D
-    var = var_sum / D
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
-        b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
-        # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
-        y = (x - mu) * rsqrt_var * w + b
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    if PASS != 1:
+        mu = mu_sum / D
+        var = var_sum / D
+        rsqrt_var = lib.rsqrt(var + eps)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
+            b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
+            # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
+            y = (x - mu) * rsqrt_var * w + b
+            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -157,78 +187,6 @@ def layer_norm_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
-        b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
-        # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
-        y = (x - mu) * rsqrt_var * w + b
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def layer_norm_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, D, x_row, x_col,
-    CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # mu[...] = mean[d](x[..., d])
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
-        )
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-
-
-@triton.jit
-def layer_norm_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, w_ptr, b_ptr, y_ptr, eps,
-    rows, D, x_row, x_col, w_col, b_col, y_row, y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[...] = mean[d](x[..., d])
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / D
-    var = var_sum / D
-    rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
         b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
         # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
@@ -341,17 +299,20 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         mu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        layer_norm_part[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        layer_norm_loop[grid](
+            x, w, b, None, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=1, **config,
         )  # fmt: skip
-        layer_norm_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, x, w, b, y, eps, batch, D, *x.stride(),
-            w.stride(0), b.stride(0), *y.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        layer_norm_loop[grid](
+            x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -518,238 +479,132 @@ def layer_norm_backward_mu_sum_loop(
     dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    dmu_sum_part_ptr=None, dy_rsqrt_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # mu[...] = mean[d](x[..., d])
     # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     # dmu_sum[...] = sum[d](dy[..., d] * w[d])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
+    if PASS <= 1:
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            mu_sum, var_sum, var_sum_count = lib.take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            )
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
+            dmu_sum_acc += dy * w
+
+        dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+            tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+            tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-        dmu_sum_acc += dy * w
-    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    mu = mu_sum / D
-    var = var_sum / D
-    # y_rsqrt[...] = rsqrt(var[...] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    div_dmu_sum = dmu_sum * y_rsqrt / D
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
-    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
-    dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
-    # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
-    dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / D
-    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
-        #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
-        dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def layer_norm_backward_mu_sum_part1(
-    x_ptr, dy_ptr, w_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr,
-    dmu_sum_part_ptr, rows, D, x_row, x_col, dy_row, dy_col, w_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # mu[...] = mean[d](x[..., d])
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
-    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
         )
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-        dmu_sum_acc += dy * w
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
-    tl.store(
-        dmu_sum_part_ptr + row * PARTS + part,
-        tl.sum(dmu_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def layer_norm_backward_mu_sum_part2(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, dy_ptr, w_ptr,
-    x_ptr, dy_rsqrt_part_ptr, eps, rows, D, dy_row, dy_col, w_col, x_row, x_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dy_rsqrt over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    x_row = x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[...] = mean[d](x[..., d])
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / D
-    var = var_sum / D
-    # y_rsqrt[...] = rsqrt(var[...] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    div_dmu_sum = dmu_sum * y_rsqrt / D
-    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
-    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
-    tl.store(
-        dy_rsqrt_part_ptr + row * PARTS + part,
-        tl.sum(dy_rsqrt_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def layer_norm_backward_mu_sum_finish(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, mu_sum_ptr,
-    var_sum_ptr, dy_rsqrt_part_ptr, dy_rsqrt_ptr, dy_ptr, w_ptr, x_ptr, dx_ptr, eps, rows,
-    D, mu_sum_row, var_sum_row, dy_rsqrt_row, dy_row, dy_col, w_col, x_row, x_col, dx_row,
-    dx_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # mu[...] = mean[d](x[..., d])
-    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
-    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / D
-    var = var_sum / D
-    # y_rsqrt[...] = rsqrt(var[...] + eps)
-    y_rsqrt = lib.rsqrt(var + eps)
-    div_dmu_sum = dmu_sum * y_rsqrt / D
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
-    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
-    dy_rsqrt_parts = tl.load(
-        dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
-    dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
-    # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
-    dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / D
-    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
-        #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
-        dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        dmu_sum_parts = tl.load(
+            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        mu = mu_sum / D
+        var = var_sum / D
+        # y_rsqrt[...] = rsqrt(var[...] + eps)
+        y_rsqrt = lib.rsqrt(var + eps)
+        div_dmu_sum = dmu_sum * y_rsqrt / D
+        # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
+        if PASS <= 2:
+            dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+            for start in range(begin, end, BLOCK):
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < D)
+                dy = tl.load(
+                    dy_ptr + row * dy_row + col * dy_col,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + row * x_row + col * x_col,
+                    mask=inside,
+                    other=0.0,
+                    eviction_policy="evict_last" if PASS == 0 else "",
+                ).to(COMPUTE)
+                dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
+            dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
+            if PASS == 2:
+                tl.store(dy_rsqrt_part_ptr + row * PARTS + part, dy_rsqrt, mask=row < rows)
+        else:
+            parts = tl.arange(0, PARTS_POW2)[None, :]
+            dy_rsqrt_parts = tl.load(
+                dy_rsqrt_part_ptr + row * PARTS + parts,
+                mask=(row < rows) & (parts < PARTS),
+                other=0.0,
+            )
+            dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
+        if PASS != 2:
+            # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
+            dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
+            div_dvar = dvar / D
+            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
+            tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
+            tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
+            for start in range(begin, end, BLOCK):
+                col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+                inside = (row < rows) & (col < D)
+                dy = tl.load(
+                    dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+                ).to(COMPUTE)
+                w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
+                x = tl.load(
+                    x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+                ).to(COMPUTE)
+                # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
+                #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
+                dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+                tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -789,90 +644,58 @@ def layer_norm_backward_dw_loop(
     x_col, x_row, mu_sum_col, var_sum_col, dw_row, db_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dw_sum_part_ptr=None, db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
     x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
-    dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # db[d] = sum[...](dy[..., d])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-        dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0)
-        db_sum_acc += tl.where(inside, dy, 0.0)
-    dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
-    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < D)
+    if PASS <= 1:
+        dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < D) & (col < cols)
+            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+            x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
+            mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+            var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+            dw_sum_acc += tl.where(
+                inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0
+            )
 
+            db_sum_acc += tl.where(inside, dy, 0.0)
+        dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
 
-@triton.jit
-def layer_norm_backward_dw_part(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_sum_part_ptr, db_sum_part_ptr, eps, D, cols,
-    dy_col, dy_row, x_col, x_row, mu_sum_col, var_sum_col, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dw_sum, db_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
-    x_col = x_col // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
-    dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # db[d] = sum[...](dy[..., d])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-        dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0)
-        db_sum_acc += tl.where(inside, dy, 0.0)
-    tl.store(
-        dw_sum_part_ptr + row * PARTS + part, tl.sum(dw_sum_acc, 1, keep_dims=True), mask=row < D
-    )
-    tl.store(
-        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < D
-    )
-
-
-@triton.jit
-def layer_norm_backward_dw_finish(
-    dw_sum_part_ptr, db_sum_part_ptr, dw_ptr, db_ptr, D, dw_row, db_row,
-    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D = D // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dw_sum_parts = tl.load(
-        dw_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-    )
-    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
-    dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
-    db_sum_parts = tl.load(
-        db_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-    )
-    # db[d] = sum[...](dy[..., d])
-    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < D)
+        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dw_sum_part_ptr + row * PARTS + part, dw_sum, mask=row < D)
+            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < D)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dw_sum_parts = tl.load(
+            dw_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
+        )
+        dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
+        )
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
+        tl.store(db_ptr + row * db_row, db_sum, mask=row < D)
 
 
 @triton.jit
@@ -906,75 +729,45 @@ def layer_norm_backward_deps_loop(
     var_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, var_sum_col, dy_rsqrt_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-        var = var_sum / D
-        # y_rsqrt[...] = rsqrt(var[...] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
-    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-@triton.jit
-def layer_norm_backward_deps_part(
-    var_sum_ptr, dy_rsqrt_ptr, deps_sum_part_ptr, eps, cols, D, var_sum_col, dy_rsqrt_col,
-    CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-        var = var_sum / D
-        # y_rsqrt[...] = rsqrt(var[...] + eps)
-        y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
-    tl.store(
-        deps_sum_part_ptr + row * PARTS + part,
-        tl.sum(deps_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def layer_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    deps_sum_parts = tl.load(
-        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
-    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+    if PASS <= 1:
+        deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+            # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
+            var = var_sum / D
+            # y_rsqrt[...] = rsqrt(var[...] + eps)
+            y_rsqrt = lib.rsqrt(var + eps)
+            dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+            deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+        deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        deps_sum_parts = tl.load(
+            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+        )
+        deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
 def choose_layer_norm_backward_mu_sum(
@@ -1052,26 +845,32 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
         var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        layer_norm_backward_mu_sum_part1[grid](
-            x, dy, w, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, batch, D, *x.stride(),
-            *dy.stride(), w.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        layer_norm_backward_mu_sum_loop[grid](
+            x, dy, w, None, None, None, None, eps, batch, D, *x.stride(), *dy.stride(), w.stride(0),
+            mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
         )  # fmt: skip
-        layer_norm_backward_mu_sum_part2[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, dy, w, x, dy_rsqrt_part, eps,
-            batch, D, *dy.stride(), w.stride(0), *x.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+        layer_norm_backward_mu_sum_loop[grid](
+            x, dy, w, None, None, None, None, eps, batch, D, *x.stride(), *dy.stride(), w.stride(0),
+            mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=2, **config,
         )  # fmt: skip
-        layer_norm_backward_mu_sum_finish[grid](
-            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, mu_sum, var_sum, dy_rsqrt_part,
-            dy_rsqrt, dy, w, x, dx, eps, batch, D, mu_sum.stride(0), var_sum.stride(0),
-            dy_rsqrt.stride(0), *dy.stride(), w.stride(0), *x.stride(), *dx.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+        layer_norm_backward_mu_sum_loop[grid](
+            x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
+            w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=3, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -1152,22 +951,27 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dw_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
         db_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(D, ROWS))
-        layer_norm_backward_dw_part[grid](
-            dy, x, mu_sum, var_sum, dw_sum_part, db_sum_part, eps, D, batch, *dy.stride(),
-            *x.stride(), mu_sum.stride(0), var_sum.stride(0),
+        grid = (lib.cdiv(D, ROWS), PARTS)
+        layer_norm_backward_dw_loop[grid](
+            dy, x, mu_sum, var_sum, None, None, eps, D, batch, *dy.stride(), *x.stride(),
+            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(D, config["MERGE"]),)
-        layer_norm_backward_dw_finish[grid](
-            dw_sum_part, db_sum_part, dw, db, D, dw.stride(0), db.stride(0),
-            VEC=lib.vec(D), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(D, MERGE),)
+        layer_norm_backward_dw_loop[grid](
+            dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
+            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
@@ -1251,18 +1055,22 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        layer_norm_backward_deps_part[grid](
-            var_sum, dy_rsqrt, deps_sum_part, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        layer_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt, None, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        layer_norm_backward_deps_finish[grid](
-            deps_sum_part, deps,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        layer_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -229,34 +229,61 @@ def leaky_relu_backward_loop(
     x_ptr, dy_ptr, dslope_ptr, dx_ptr, slope, cols, x_col, dy_col, dx_col,
     COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dslope_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
-    dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_last").to(
-            COMPUTE
+    if PASS <= 1:
+        dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            x = tl.load(
+                x_ptr + col * x_col,
+                mask=col < cols,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dy = tl.load(
+                dy_ptr + col * dy_col,
+                mask=col < cols,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
+        dslope_sum = tl.sum(dslope_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dslope_sum_part_ptr + row * PARTS + part, dslope_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dslope_sum_parts = tl.load(
+            dslope_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
         )
-        dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
-    dslope_sum = tl.sum(dslope_sum_acc, 1, keep_dims=True)
-    tl.store(dslope_ptr + row, dslope_sum, mask=row < 1)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
-        dx = tl.where(x > 0.0, dy, dy * slope)
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(
+                COMPUTE
+            )
+            dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
+                COMPUTE
+            )
+            # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
+            dx = tl.where(x > 0.0, dy, dy * slope)
+            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
 
 
 @triton.jit
@@ -315,64 +342,6 @@ def leaky_relu_backward_two_pass(
         dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
             COMPUTE
         )
-        # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
-        dx = tl.where(x > 0.0, dy, dy * slope)
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-
-
-@triton.jit
-def leaky_relu_backward_part(
-    x_ptr, dy_ptr, dslope_sum_part_ptr, cols, x_col, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dslope_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
-    dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
-        dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
-    tl.store(
-        dslope_sum_part_ptr + row * PARTS + part,
-        tl.sum(dslope_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def leaky_relu_backward_finish(
-    dslope_sum_part_ptr, dslope_ptr, x_ptr, dy_ptr, dx_ptr, slope, cols, x_col, dy_col,
-    dx_col, CHUNK,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
-    dslope_sum_parts = tl.load(
-        dslope_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
-    dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
-    tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
         # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
         dx = tl.where(x > 0.0, dy, dy * slope)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
@@ -473,17 +442,16 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     elif variant == "split":
         PARTS = config["PARTS"]
         dslope_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        leaky_relu_backward_part[grid](
-            x, dy, dslope_sum_part, batch, x.stride(0), dy.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        leaky_relu_backward_finish[grid](
-            dslope_sum_part, dslope, x, dy, dx, slope, batch, x.stride(0), dy.stride(0),
-            dx.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        leaky_relu_backward_loop[grid](
+            x, dy, None, None, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dslope_sum_part_ptr=dslope_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        leaky_relu_backward_loop[grid](
+            x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, dslope_sum_part_ptr=dslope_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -1168,62 +1168,39 @@ def linear_backward_db_rows(
 def linear_backward_db_loop(
     dy_ptr, db_ptr, N, cols, dy_col, dy_row, db_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # db[n] = sum[...](dy[..., n])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
-        db_sum_acc += dy
-    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
-
-
-@triton.jit
-def linear_backward_db_part(
-    dy_ptr, db_sum_part_ptr, N, cols, dy_col, dy_row, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    # db[n] = sum[...](dy[..., n])
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
-        db_sum_acc += dy
-    tl.store(
-        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < N
-    )
-
-
-@triton.jit
-def linear_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_row,
-    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N = N // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    db_sum_parts = tl.load(
-        db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # db[n] = sum[...](dy[..., n])
-    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
+    if PASS <= 1:
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < cols)
+            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
+            db_sum_acc += dy
+        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 
 
 def choose_linear_backward_dx(
@@ -1693,19 +1670,21 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        linear_backward_db_part[grid](
-            dy, db_sum_part, N, batch, *dy.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        linear_backward_db_loop[grid](
+            dy, None, N, batch, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        linear_backward_db_finish[grid](
-            db_sum_part, db, N, db.stride(0),
-            VEC=lib.vec(N), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        linear_backward_db_loop[grid](
+            dy, db, N, batch, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True,
+            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -1389,93 +1389,53 @@ def linear_gelu_backward_db_loop(
     b_row, db_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    db_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     acc_kept_col = acc_kept_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, M
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
     #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
     #     (acc_kept[m, n] + b[n]))))
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, M, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < M)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-        acc_kept = tl.load(acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside).to(
-            COMPUTE
+    if PASS <= 1:
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < M)
+            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+            acc_kept = tl.load(
+                acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside
+            ).to(COMPUTE)
+            b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
+            db_sum_acc += tl.where(
+                inside,
+                dy * lib.ndtr(acc_kept + b, HALF)
+                + dy
+                * (acc_kept + b)
+                * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
+                0.0,
+            )
+        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
         )
-        b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-        db_sum_acc += tl.where(
-            inside,
-            dy * lib.ndtr(acc_kept + b, HALF)
-            + dy
-            * (acc_kept + b)
-            * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
-            0.0,
-        )
-    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
-
-
-@triton.jit
-def linear_gelu_backward_db_part(
-    dy_ptr, acc_kept_ptr, b_ptr, db_sum_part_ptr, N, M, dy_col, dy_row, acc_kept_col,
-    acc_kept_row, b_row, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
-    acc_kept_col = acc_kept_col // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, M)
-    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
-    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-    #     (acc_kept[m, n] + b[n]))))
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < M)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-        acc_kept = tl.load(acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside).to(
-            COMPUTE
-        )
-        b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-        db_sum_acc += tl.where(
-            inside,
-            dy * lib.ndtr(acc_kept + b, HALF)
-            + dy
-            * (acc_kept + b)
-            * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
-            0.0,
-        )
-    tl.store(
-        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < N
-    )
-
-
-@triton.jit
-def linear_gelu_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_row,
-    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N = N // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    db_sum_parts = tl.load(
-        db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
-    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-    #     (acc_kept[m, n] + b[n]))))
-    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 
 
 def choose_linear_gelu_backward_dx(
@@ -1737,20 +1697,24 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        linear_gelu_backward_db_part[grid](
-            dy, acc_kept, b, db_sum_part, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        linear_gelu_backward_db_loop[grid](
+            dy, acc_kept, b, None, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
+            db.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        linear_gelu_backward_db_finish[grid](
-            db_sum_part, db, N, db.stride(0),
-            VEC=lib.vec(N), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        linear_gelu_backward_db_loop[grid](
+            dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
+            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

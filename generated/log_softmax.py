@@ -46,39 +46,64 @@ def log_softmax_rows(
 def log_softmax_loop(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](exp(z[..., d]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
+    if PASS <= 1:
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=float("-inf"),
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            m, y_sum = lib.take_sumexp(m, y_sum, x)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
             other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x)
-    y_sum = lib.shift_sumexp(m, y_sum, m, D)
-    log_y_sum = tl.log(y_sum)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # z[..., d] = x[..., d] - m[...]
-        z = x - m
-        # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
-        y = z - log_y_sum
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        )
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+    if PASS != 1:
+        y_sum = lib.shift_sumexp(m, y_sum, m, D)
+        log_y_sum = tl.log(y_sum)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # z[..., d] = x[..., d] - m[...]
+            z = x - m
+            # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
+            y = z - log_y_sum
+            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -143,67 +168,6 @@ def log_softmax_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # z[..., d] = x[..., d] - m[...]
-        z = x - m
-        # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
-        y = z - log_y_sum
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def log_softmax_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](exp(z[..., d]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
-    tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
-
-
-@triton.jit
-def log_softmax_finish(
-    m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](exp(z[..., d]))
-    m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-    y_sum = lib.shift_sumexp(m, y_sum, m, D)
-    log_y_sum = tl.log(y_sum)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         # z[..., d] = x[..., d] - m[...]
         z = x - m
         # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
@@ -309,16 +273,16 @@ def launch_log_softmax(x, y) -> None:
         PARTS = config["PARTS"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        log_softmax_part[grid](
-            x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        log_softmax_finish[grid](
-            m_part, y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        log_softmax_loop[grid](
+            x, None, batch, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        log_softmax_loop[grid](
+            x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -436,53 +400,86 @@ def log_softmax_backward_loop(
     x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, y_sum_part_ptr=None, dy_log_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[k](exp(z[..., k]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     # dy_log_sum[...] = sum[d](dy[..., d])
-    dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
+    if PASS <= 1:
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=float("-inf"),
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dy_log_sum_acc += dy
+
+        dy_log_sum = tl.sum(dy_log_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
+            tl.store(dy_log_sum_part_ptr + row * PARTS + part, dy_log_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
             other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
+        )
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+        dy_log_sum_parts = tl.load(
+            dy_log_sum_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
             other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        dy_log_sum_acc += dy
-    y_sum = lib.shift_sumexp(m, y_sum, m, D)
-    dy_log_sum = tl.sum(dy_log_sum_acc, 1, keep_dims=True)
-    # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
-    dy_sum = -(dy_log_sum / y_sum)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # z[..., d] = x[..., d] - m[...]
-        z = x - m
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
-        dx = dy + dy_sum * lib.exp(z, HALF)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+        )
+        dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        y_sum = lib.shift_sumexp(m, y_sum, m, D)
+        # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
+        dy_sum = -(dy_log_sum / y_sum)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # z[..., d] = x[..., d] - m[...]
+            z = x - m
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
+            dx = dy + dy_sum * lib.exp(z, HALF)
+            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -573,86 +570,6 @@ def log_softmax_backward_two_pass(
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
-        dx = dy + dy_sum * lib.exp(z, HALF)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def log_softmax_backward_part(
-    x_ptr, dy_ptr, m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, rows, D, x_row, x_col,
-    dy_row, dy_col, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m, y_sum, dy_log_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[k](exp(z[..., k]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    # dy_log_sum[...] = sum[d](dy[..., d])
-    dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        dy_log_sum_acc += dy
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
-    tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
-    tl.store(
-        dy_log_sum_part_ptr + row * PARTS + part,
-        tl.sum(dy_log_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def log_softmax_backward_finish(
-    m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, x_ptr, dy_ptr, dx_ptr, rows, D, x_row,
-    x_col, dy_row, dy_col, dx_row, dx_col, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[k](exp(z[..., k]))
-    m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-    y_sum = lib.shift_sumexp(m, y_sum, m, D)
-    dy_log_sum_parts = tl.load(
-        dy_log_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dy_log_sum[...] = sum[d](dy[..., d])
-    dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
-    # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
-    dy_sum = -(dy_log_sum / y_sum)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        # z[..., d] = x[..., d] - m[...]
-        z = x - m
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
         dx = dy + dy_sum * lib.exp(z, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
@@ -761,18 +678,20 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dy_log_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        log_softmax_backward_part[grid](
-            x, dy, m_part, y_sum_part, dy_log_sum_part, batch, D, *x.stride(), *dy.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        log_softmax_backward_finish[grid](
-            m_part, y_sum_part, dy_log_sum_part, x, dy, dx, batch, D, *x.stride(), *dy.stride(),
-            *dx.stride(),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        log_softmax_backward_loop[grid](
+            x, dy, None, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, dy_log_sum_part_ptr=dy_log_sum_part,
+            PASS=1, **config,
+        )  # fmt: skip
+        log_softmax_backward_loop[grid](
+            x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, dy_log_sum_part_ptr=dy_log_sum_part,
+            PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)

@@ -45,76 +45,53 @@ def logsumexp_rows(
 def logsumexp_loop(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x)
-    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-    shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-    y_sum = lib.shift_sumexp(m, y_sum, shift, D)
-    # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
-    y = shift + tl.log(y_sum)
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
-
-
-@triton.jit
-def logsumexp_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
-    tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
-
-
-@triton.jit
-def logsumexp_finish(
-    m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, y_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-    shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-    y_sum = lib.shift_sumexp(m, y_sum, shift, D)
-    # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
-    y = shift + tl.log(y_sum)
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    if PASS <= 1:
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            m, y_sum = lib.take_sumexp(m, y_sum, x)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
+            other=float("-inf"),
+        )
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+    if PASS != 1:
+        # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
+        shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
+        y_sum = lib.shift_sumexp(m, y_sum, shift, D)
+        # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
+        y = shift + tl.log(y_sum)
+        tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
 def choose_logsumexp(
@@ -181,19 +158,22 @@ def launch_logsumexp(x, y) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        logsumexp_part[grid](
-            x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        logsumexp_loop[grid](
+            x, None, batch, D, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
+            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(batch, config["MERGE"]),)
-        logsumexp_finish[grid](
-            m_part, y_sum_part, y, batch, D, y.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(batch, MERGE),)
+        logsumexp_loop[grid](
+            x, y, batch, D, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
+            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -305,41 +285,66 @@ def logsumexp_backward_loop(
     x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
+    if PASS <= 1:
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=float("-inf"),
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
             other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-    shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-    y_sum = lib.shift_sumexp(m, y_sum, shift, D)
-    dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
-    # dy_sum[...] = dy[...] / y_sum[...]
-    dy_sum = dy / y_sum
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
-        dx = dy_sum * lib.exp(x - shift, HALF)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+        )
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+    if PASS != 1:
+        # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
+        shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
+        y_sum = lib.shift_sumexp(m, y_sum, shift, D)
+        dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+        # dy_sum[...] = dy[...] / y_sum[...]
+        dy_sum = dy / y_sum
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
+            dx = dy_sum * lib.exp(x - shift, HALF)
+            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -408,70 +413,6 @@ def logsumexp_backward_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
-        dx = dy_sum * lib.exp(x - shift, HALF)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def logsumexp_backward_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
-    tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
-
-
-@triton.jit
-def logsumexp_backward_finish(
-    m_part_ptr, y_sum_part_ptr, dy_ptr, x_ptr, dx_ptr, rows, D, dy_row, x_row, x_col,
-    dx_row, dx_col, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
-    m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
-    shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-    y_sum = lib.shift_sumexp(m, y_sum, shift, D)
-    dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
-    # dy_sum[...] = dy[...] / y_sum[...]
-    dy_sum = dy / y_sum
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
         dx = dy_sum * lib.exp(x - shift, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
@@ -569,16 +510,16 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         PARTS = config["PARTS"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        logsumexp_backward_part[grid](
-            x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        logsumexp_backward_finish[grid](
-            m_part, y_sum_part, dy, x, dx, batch, D, dy.stride(0), *x.stride(), *dx.stride(),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        logsumexp_backward_loop[grid](
+            x, dy, None, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        logsumexp_backward_loop[grid](
+            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)

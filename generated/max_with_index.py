@@ -42,89 +42,64 @@ def max_with_index_float_rows(
 
 @triton.jit
 def max_with_index_float_loop(
-    x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
+    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    v_max_part_ptr=None, i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # v[n] = max[d](x[n, d])
-    v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        v_max_acc = lib.nan_max(v_max_acc, x)
-        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
-    v_max = tl.reduce(v_max_acc, 1, lib.nan_max, keep_dims=True)
-    i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
-    tl.store(v_ptr + row * v_row, v_max, mask=row < N)
+    if PASS <= 1:
+        v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        i_at = tl.full((ROWS, BLOCK), -1, PLACE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            v_max_acc = lib.nan_max(v_max_acc, x)
 
+            i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
+        v_max = tl.reduce(v_max_acc, 1, lib.nan_max, keep_dims=True)
 
-@triton.jit
-def max_with_index_float_part(
-    x_ptr, v_max_part_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): v_max, i over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # v[n] = max[d](x[n, d])
-    v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        v_max_acc = lib.nan_max(v_max_acc, x)
-        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
-    tl.store(
-        v_max_part_ptr + row * PARTS + part,
-        tl.reduce(v_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=row < N,
-    )
-    i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
-    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
-
-
-@triton.jit
-def max_with_index_float_finish(
-    v_max_part_ptr, i_best_ptr, i_at_ptr, i_ptr, v_ptr, N, i_row, v_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    v_max_parts = tl.load(
-        v_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    # v[n] = max[d](x[n, d])
-    v_max = tl.reduce(v_max_parts, 1, lib.nan_max, keep_dims=True)
-    i_bests = tl.load(
-        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    i_ats = tl.load(
-        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-    )
-    # i[n] = argmax[d](x[n, d])
-    i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
-    tl.store(v_ptr + row * v_row, v_max, mask=row < N)
+        i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
+        i = tl.where(i < 0, begin, i).to(tl.int64)
+        if PASS == 1:
+            tl.store(v_max_part_ptr + row * PARTS + part, v_max, mask=row < N)
+            tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+            tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        v_max_parts = tl.load(
+            v_max_part_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
+            other=float("-inf"),
+        )
+        v_max = tl.reduce(v_max_parts, 1, lib.nan_max, keep_dims=True)
+        i_bests = tl.load(
+            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
+        )
+        i_ats = tl.load(
+            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+        )
+        i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
+    if PASS != 1:
+        tl.store(v_ptr + row * v_row, v_max, mask=row < N)
+        tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
@@ -155,82 +130,57 @@ def max_with_index_int_loop(
     x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    v_part_ptr=None, i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # v[n] = max[d](x[n, d])
-    v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
-        v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
-    v = tl.max(v_acc, 1, keep_dims=True)
-    i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(v_ptr + row * v_row, v, mask=row < N)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
+    if PASS <= 1:
+        v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
+        i_best = tl.full((ROWS, BLOCK), LOWEST, T)
+        i_at = tl.full((ROWS, BLOCK), -1, PLACE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+            v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
 
+            i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
+        v = tl.max(v_acc, 1, keep_dims=True)
 
-@triton.jit
-def max_with_index_int_part(
-    x_ptr, v_part_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): v, i over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # v[n] = max[d](x[n, d])
-    v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
-    # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
-        v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
-    tl.store(v_part_ptr + row * PARTS + part, tl.max(v_acc, 1, keep_dims=True), mask=row < N)
-    i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
-    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
-
-
-@triton.jit
-def max_with_index_int_finish(
-    v_part_ptr, i_best_ptr, i_at_ptr, v_ptr, i_ptr, N, v_row, i_row,
-    LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    v_parts = tl.load(
-        v_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
-    )
-    # v[n] = max[d](x[n, d])
-    v = tl.max(v_parts, 1, keep_dims=True)
-    i_bests = tl.load(
-        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
-    )
-    i_ats = tl.load(
-        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-    )
-    # i[n] = argmax[d](x[n, d])
-    i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(v_ptr + row * v_row, v, mask=row < N)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
+        i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
+        i = tl.where(i < 0, begin, i).to(tl.int64)
+        if PASS == 1:
+            tl.store(v_part_ptr + row * PARTS + part, v, mask=row < N)
+            tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+            tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        v_parts = tl.load(
+            v_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+        )
+        v = tl.max(v_parts, 1, keep_dims=True)
+        i_bests = tl.load(
+            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+        )
+        i_ats = tl.load(
+            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+        )
+        i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
+    if PASS != 1:
+        tl.store(v_ptr + row * v_row, v, mask=row < N)
+        tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 def choose_max_with_index_float(
@@ -297,21 +247,25 @@ def launch_max_with_index_float(x, v, i) -> None:
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         v_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        max_with_index_float_part[grid](
-            x, v_max_part, i_best, i_at, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        max_with_index_float_loop[grid](
+            x, None, None, N, D, *x.stride(), v.stride(0), i.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_max_part_ptr=v_max_part,
+            i_best_ptr=i_best, i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        max_with_index_float_finish[grid](
-            v_max_part, i_best, i_at, i, v, N, i.stride(0), v.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        max_with_index_float_loop[grid](
+            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_max_part_ptr=v_max_part,
+            i_best_ptr=i_best, i_at_ptr=i_at, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -322,7 +276,7 @@ def launch_max_with_index_float(x, v, i) -> None:
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_loop[grid](
-            x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0),
+            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -390,22 +344,26 @@ def launch_max_with_index_int(x, v, i) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         v_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        max_with_index_int_part[grid](
-            x, v_part, i_best, i_at, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        max_with_index_int_loop[grid](
+            x, None, None, N, D, *x.stride(), v.stride(0), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
             PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        max_with_index_int_finish[grid](
-            v_part, i_best, i_at, v, i, N, v.stride(0), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        max_with_index_int_loop[grid](
+            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
+            enable_fp_fusion=True, v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -546,67 +504,49 @@ def max_with_index_backward_v_at_loop(
     x_ptr, v_at_ptr, N, D, x_row, x_col, v_at_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    v_at_best_ptr=None, v_at_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # v_at[n] = argmax[d](x[n, d])
-    v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, col.to(PLACE))
-    v_at_best, v_at = tl.reduce((v_at_best, v_at_at), 1, lib.first_max, keep_dims=True)
-    v_at = tl.where(v_at < 0, 0, v_at).to(tl.int64)
-    tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
-
-
-@triton.jit
-def max_with_index_backward_v_at_part(
-    x_ptr, v_at_best_ptr, v_at_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): v_at over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # v_at[n] = argmax[d](x[n, d])
-    v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, col.to(PLACE))
-    v_at_best, v_at_at = tl.reduce((v_at_best, v_at_at), 1, lib.first_max, keep_dims=True)
-    v_at_at = tl.where(v_at_at < 0, part * CHUNK, v_at_at).to(tl.int64)
-    tl.store(v_at_best_ptr + row * PARTS + part, v_at_best, mask=row < N)
-    tl.store(v_at_at_ptr + row * PARTS + part, v_at_at, mask=row < N)
-
-
-@triton.jit
-def max_with_index_backward_v_at_finish(
-    v_at_best_ptr, v_at_at_ptr, v_at_ptr, N, v_at_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    v_at_bests = tl.load(
-        v_at_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    v_at_ats = tl.load(
-        v_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-    )
-    # v_at[n] = argmax[d](x[n, d])
-    v_at_best, v_at = tl.reduce((v_at_bests, v_at_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
+    if PASS <= 1:
+        v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, col.to(PLACE))
+        v_at_best, v_at = tl.reduce((v_at_best, v_at_at), 1, lib.first_max, keep_dims=True)
+        v_at = tl.where(v_at < 0, begin, v_at).to(tl.int64)
+        if PASS == 1:
+            tl.store(v_at_best_ptr + row * PARTS + part, v_at_best, mask=row < N)
+            tl.store(v_at_at_ptr + row * PARTS + part, v_at, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        v_at_bests = tl.load(
+            v_at_best_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
+            other=float("-inf"),
+        )
+        v_at_ats = tl.load(
+            v_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+        )
+        v_at_best, v_at = tl.reduce((v_at_bests, v_at_ats), 1, lib.first_max, keep_dims=True)
+    if PASS != 1:
+        tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
 
 
 @triton.jit
@@ -692,20 +632,24 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     compute = torch.float64 if torch.float64 in (x.dtype, dv.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         v_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         v_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        max_with_index_backward_v_at_part[grid](
-            x, v_at_best, v_at_at, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        max_with_index_backward_v_at_loop[grid](
+            x, None, N, D, *x.stride(), v_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_at_best_ptr=v_at_best,
+            v_at_at_ptr=v_at_at, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        max_with_index_backward_v_at_finish[grid](
-            v_at_best, v_at_at, v_at, N, v_at.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        max_with_index_backward_v_at_loop[grid](
+            x, v_at, N, D, *x.stride(), v_at.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_at_best_ptr=v_at_best,
+            v_at_at_ptr=v_at_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -42,77 +42,46 @@ def middle_mean_rows(
 def middle_mean_loop(
     x_ptr, y_ptr, D, M, x_b, x_col, x_d, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_b = D // VEC * VEC, x_b // VEC * VEC
     x_col = x_col // VEC * VEC
     tiles = tl.cdiv(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, M
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     bd = outer * D + row
     # y[b, d] = mean[m](x[b, m, d])
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, M, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < M)
-        x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(
-            COMPUTE
+    if PASS <= 1:
+        y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < D) & (col < M)
+            x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(
+                COMPUTE
+            )
+            y_sum_acc += x
+        y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(y_sum_part_ptr + bd * PARTS + part, y_sum, mask=row < D)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + bd * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
         )
-        y_sum_acc += x
-    y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum / M
-    tl.store(y_ptr + bd * y_row, y, mask=row < D)
-
-
-@triton.jit
-def middle_mean_part(
-    x_ptr, y_sum_part_ptr, D, M, x_b, x_col, x_d, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_b = D // VEC * VEC, x_b // VEC * VEC
-    x_col = x_col // VEC * VEC
-    tiles = tl.cdiv(D, ROWS)
-    outer = (tl.program_id(1) // tiles).to(tl.int64)
-    row = (tl.program_id(1) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, M)
-    bd = outer * D + row
-    # y[b, d] = mean[m](x[b, m, d])
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < M)
-        x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(
-            COMPUTE
-        )
-        y_sum_acc += x
-    tl.store(y_sum_part_ptr + bd * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < D)
-
-
-@triton.jit
-def middle_mean_finish(
-    y_sum_part_ptr, y_ptr, D, M, y_row,
-    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D = D // VEC * VEC
-    tiles = tl.cdiv(D, MERGE)
-    outer = (tl.program_id(0) // tiles).to(tl.int64)
-    row = (tl.program_id(0) % tiles).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    bd = outer * D + row
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + bd * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-    )
-    # y[b, d] = mean[m](x[b, m, d])
-    y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum / M
-    tl.store(y_ptr + bd * y_row, y, mask=row < D)
+        y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        y = y_sum / M
+        tl.store(y_ptr + bd * y_row, y, mask=row < D)
 
 
 def choose_middle_mean(
@@ -184,19 +153,21 @@ def launch_middle_mean(x, y) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, B * lib.cdiv(D, ROWS))
-        middle_mean_part[grid](
-            x, y_sum_part, D, M, *x.stride(),
+        grid = (B * lib.cdiv(D, ROWS), PARTS)
+        middle_mean_loop[grid](
+            x, None, D, M, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (B * lib.cdiv(D, config["MERGE"]),)
-        middle_mean_finish[grid](
-            y_sum_part, y, D, M, y.stride(0),
-            VEC=lib.vec(D), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (B * lib.cdiv(D, MERGE),)
+        middle_mean_loop[grid](
+            x, y, D, M, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (B * lib.cdiv(D, ROWS),)

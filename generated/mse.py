@@ -40,68 +40,42 @@ def mse_rows(
 def mse_loop(
     x_ptr, t_ptr, loss_ptr, cols, x_col, t_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    loss_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # loss = mean[...]((x[...] - t[...]) ** 2)
-    loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
-        t2 = x - t
-        loss_sum_acc += t2 * t2
-    loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / cols
-    tl.store(loss_ptr + row, loss, mask=row < 1)
-
-
-@triton.jit
-def mse_part(
-    x_ptr, t_ptr, loss_sum_part_ptr, cols, x_col, t_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    # loss = mean[...]((x[...] - t[...]) ** 2)
-    loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
-        t2 = x - t
-        loss_sum_acc += t2 * t2
-    tl.store(
-        loss_sum_part_ptr + row * PARTS + part,
-        tl.sum(loss_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def mse_finish(
-    loss_sum_part_ptr, loss_ptr, batch,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    loss_sum_parts = tl.load(
-        loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # loss = mean[...]((x[...] - t[...]) ** 2)
-    loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / batch
-    tl.store(loss_ptr + row, loss, mask=row < 1)
+    if PASS <= 1:
+        loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+            t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
+            t2 = x - t
+            loss_sum_acc += t2 * t2
+        loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(loss_sum_part_ptr + row * PARTS + part, loss_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        loss_sum_parts = tl.load(
+            loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+        )
+        loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        loss = loss_sum / cols
+        tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
 def choose_mse(
@@ -166,18 +140,21 @@ def launch_mse(x, t, loss) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        mse_part[grid](
-            x, t, loss_sum_part, batch, x.stride(0), t.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        mse_loop[grid](
+            x, t, None, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            loss_sum_part_ptr=loss_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        mse_finish[grid](
-            loss_sum_part, loss, batch,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        mse_loop[grid](
+            x, t, loss, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
+            loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -47,35 +47,57 @@ def rms_norm_loop(
     x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    ms_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # ms[...] = mean[d](x[..., d] ** 2)
-    ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        ms_sum_acc += x * x
-    ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
-    ms = ms_sum / D
-    rsqrt_ms = lib.rsqrt(ms + eps)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
-        # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
-        y = x * rsqrt_ms * gain
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    if PASS <= 1:
+        ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            ms_sum_acc += x * x
+        ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(ms_sum_part_ptr + row * PARTS + part, ms_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        ms_sum_parts = tl.load(
+            ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        ms = ms_sum / D
+        rsqrt_ms = lib.rsqrt(ms + eps)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+            # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
+            y = x * rsqrt_ms * gain
+            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -134,63 +156,6 @@ def rms_norm_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
-        # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
-        y = x * rsqrt_ms * gain
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def rms_norm_part(
-    x_ptr, ms_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): ms_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # ms[...] = mean[d](x[..., d] ** 2)
-    ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        ms_sum_acc += x * x
-    tl.store(
-        ms_sum_part_ptr + row * PARTS + part, tl.sum(ms_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def rms_norm_finish(
-    ms_sum_part_ptr, x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row,
-    y_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    ms_sum_parts = tl.load(
-        ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # ms[...] = mean[d](x[..., d] ** 2)
-    ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
-    ms = ms_sum / D
-    rsqrt_ms = lib.rsqrt(ms + eps)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
         # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
         y = x * rsqrt_ms * gain
@@ -290,16 +255,18 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     elif variant == "split":
         PARTS = config["PARTS"]
         ms_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        rms_norm_part[grid](
-            x, ms_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        rms_norm_loop[grid](
+            x, gain, None, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            ms_sum_part_ptr=ms_sum_part, PASS=1, **config,
         )  # fmt: skip
-        rms_norm_finish[grid](
-            ms_sum_part, x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        rms_norm_loop[grid](
+            x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            ms_sum_part_ptr=ms_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -449,56 +416,84 @@ def rms_norm_backward_ms_sum_loop(
     dy_row, dy_col, gain_col, ms_sum_row, dy_rsqrt_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    ms_sum_part_ptr=None, dy_rsqrt_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # ms[...] = mean[d](x[..., d] ** 2)
-    ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
-    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        ms_sum_acc += x * x
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
-        dy_rsqrt_acc += dy * gain * x
-    ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
-    dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
-    ms = ms_sum / D
-    # y_rsqrt[...] = rsqrt(ms[...] + eps)
-    y_rsqrt = lib.rsqrt(ms + eps)
-    # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
-    dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
-    div_dms = dms / D
-    tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
-    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
-        #     x[..., d])
-        dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    if PASS <= 1:
+        ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            ms_sum_acc += x * x
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
+            dy_rsqrt_acc += dy * gain * x
+        ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
+
+        dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(ms_sum_part_ptr + row * PARTS + part, ms_sum, mask=row < rows)
+            tl.store(dy_rsqrt_part_ptr + row * PARTS + part, dy_rsqrt, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        ms_sum_parts = tl.load(
+            ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
+        dy_rsqrt_parts = tl.load(
+            dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
+    if PASS != 1:
+        ms = ms_sum / D
+        # y_rsqrt[...] = rsqrt(ms[...] + eps)
+        y_rsqrt = lib.rsqrt(ms + eps)
+        # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
+        dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
+        div_dms = dms / D
+        tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
+        tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
+            #     x[..., d])
+            dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
+            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -596,89 +591,6 @@ def rms_norm_backward_ms_sum_two_pass(
 
 
 @triton.jit
-def rms_norm_backward_ms_sum_part(
-    x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, rows, D, x_row, x_col,
-    dy_row, dy_col, gain_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): ms_sum, dy_rsqrt over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    dy_row = dy_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # ms[...] = mean[d](x[..., d] ** 2)
-    ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
-    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        ms_sum_acc += x * x
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
-        dy_rsqrt_acc += dy * gain * x
-    tl.store(
-        ms_sum_part_ptr + row * PARTS + part, tl.sum(ms_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-    tl.store(
-        dy_rsqrt_part_ptr + row * PARTS + part,
-        tl.sum(dy_rsqrt_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def rms_norm_backward_ms_sum_finish(
-    ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr, dy_rsqrt_ptr, dy_ptr, gain_ptr, x_ptr,
-    dx_ptr, eps, rows, D, ms_sum_row, dy_rsqrt_row, dy_row, dy_col, gain_col, x_row, x_col,
-    dx_row, dx_col, CHUNK,
-    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    x_row, dx_row = x_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    ms_sum_parts = tl.load(
-        ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # ms[...] = mean[d](x[..., d] ** 2)
-    ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
-    dy_rsqrt_parts = tl.load(
-        dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
-    dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
-    ms = ms_sum / D
-    # y_rsqrt[...] = rsqrt(ms[...] + eps)
-    y_rsqrt = lib.rsqrt(ms + eps)
-    # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
-    dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
-    div_dms = dms / D
-    tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
-    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
-        #     x[..., d])
-        dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
 def rms_norm_backward_dgain_rows(
     dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_row, x_col, x_row,
     ms_sum_col, dgain_row,
@@ -707,73 +619,43 @@ def rms_norm_backward_dgain_loop(
     ms_sum_col, dgain_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dgain_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
     x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-        dgain_sum_acc += tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0)
-    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
-
-
-@triton.jit
-def rms_norm_backward_dgain_part(
-    dy_ptr, x_ptr, ms_sum_ptr, dgain_sum_part_ptr, eps, D, cols, dy_col, dy_row, x_col,
-    x_row, ms_sum_col, CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dgain_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
-    x_col = x_col // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
-    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-        dgain_sum_acc += tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0)
-    tl.store(
-        dgain_sum_part_ptr + row * PARTS + part,
-        tl.sum(dgain_sum_acc, 1, keep_dims=True),
-        mask=row < D,
-    )
-
-
-@triton.jit
-def rms_norm_backward_dgain_finish(
-    dgain_sum_part_ptr, dgain_ptr, D, dgain_row,
-    VEC: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D = D // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-    )
-    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
-    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
+    if PASS <= 1:
+        dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < D) & (col < cols)
+            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+            x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
+            ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+            dgain_sum_acc += tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0)
+        dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < D)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dgain_sum_parts = tl.load(
+            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
+        )
+        dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
 
 
 @triton.jit
@@ -807,75 +689,45 @@ def rms_norm_backward_deps_loop(
     ms_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    deps_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, cols
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-        # ms[...] = mean[d](x[..., d] ** 2)
-        ms = ms_sum / D
-        # y_rsqrt[...] = rsqrt(ms[...] + eps)
-        y_rsqrt = lib.rsqrt(ms + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
-    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-@triton.jit
-def rms_norm_backward_deps_part(
-    ms_sum_ptr, dy_rsqrt_ptr, deps_sum_part_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
-    CHUNK,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
-        # ms[...] = mean[d](x[..., d] ** 2)
-        ms = ms_sum / D
-        # y_rsqrt[...] = rsqrt(ms[...] + eps)
-        y_rsqrt = lib.rsqrt(ms + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
-        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
-    tl.store(
-        deps_sum_part_ptr + row * PARTS + part,
-        tl.sum(deps_sum_acc, 1, keep_dims=True),
-        mask=row < 1,
-    )
-
-
-@triton.jit
-def rms_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    deps_sum_parts = tl.load(
-        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-    )
-    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
-    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
-    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+    if PASS <= 1:
+        deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < 1) & (col < cols)
+            ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+            # ms[...] = mean[d](x[..., d] ** 2)
+            ms = ms_sum / D
+            # y_rsqrt[...] = rsqrt(ms[...] + eps)
+            y_rsqrt = lib.rsqrt(ms + eps)
+            dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+            deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+        deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        deps_sum_parts = tl.load(
+            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+        )
+        deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
 def choose_rms_norm_backward_ms_sum(
@@ -969,20 +821,20 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
         PARTS = config["PARTS"]
         ms_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        rms_norm_backward_ms_sum_part[grid](
-            x, dy, gain, ms_sum_part, dy_rsqrt_part, batch, D, *x.stride(), *dy.stride(),
-            gain.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        rms_norm_backward_ms_sum_loop[grid](
+            x, dy, gain, None, None, None, eps, batch, D, *x.stride(), *dy.stride(), gain.stride(0),
+            ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            ms_sum_part_ptr=ms_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=1, **config,
         )  # fmt: skip
-        rms_norm_backward_ms_sum_finish[grid](
-            ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dy, gain, x, dx, eps, batch, D,
-            ms_sum.stride(0), dy_rsqrt.stride(0), *dy.stride(), gain.stride(0), *x.stride(),
-            *dx.stride(),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
-            VEC=lib.vec(D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+        rms_norm_backward_ms_sum_loop[grid](
+            x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
+            gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+            ms_sum_part_ptr=ms_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -1063,21 +915,25 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgain_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(D, ROWS))
-        rms_norm_backward_dgain_part[grid](
-            dy, x, ms_sum, dgain_sum_part, eps, D, batch, *dy.stride(), *x.stride(),
-            ms_sum.stride(0),
+        grid = (lib.cdiv(D, ROWS), PARTS)
+        rms_norm_backward_dgain_loop[grid](
+            dy, x, ms_sum, None, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
+            dgain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            dgain_sum_part_ptr=dgain_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(D, config["MERGE"]),)
-        rms_norm_backward_dgain_finish[grid](
-            dgain_sum_part, dgain, D, dgain.stride(0),
-            VEC=lib.vec(D), enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(D, MERGE),)
+        rms_norm_backward_dgain_loop[grid](
+            dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
+            dgain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            dgain_sum_part_ptr=dgain_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
@@ -1161,18 +1017,22 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=ms_sum.device)
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=ms_sum.device)
-        grid = (PARTS, lib.cdiv(rows, ROWS))
-        rms_norm_backward_deps_part[grid](
-            ms_sum, dy_rsqrt, deps_sum_part, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        rms_norm_backward_deps_loop[grid](
+            ms_sum, dy_rsqrt, None, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
-        rms_norm_backward_deps_finish[grid](
-            deps_sum_part, deps,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(rows, MERGE),)
+        rms_norm_backward_deps_loop[grid](
+            ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
+            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -41,67 +41,47 @@ def row_argmax_float_loop(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
-    i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
-
-
-@triton.jit
-def row_argmax_float_part(
-    x_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): i over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
-    i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
-    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
-
-
-@triton.jit
-def row_argmax_float_finish(
-    i_best_ptr, i_at_ptr, i_ptr, N, i_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    i_bests = tl.load(
-        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    i_ats = tl.load(
-        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-    )
-    # i[n] = argmax[d](x[n, d])
-    i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
+    if PASS <= 1:
+        i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        i_at = tl.full((ROWS, BLOCK), -1, PLACE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
+        i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
+        i = tl.where(i < 0, begin, i).to(tl.int64)
+        if PASS == 1:
+            tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+            tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        i_bests = tl.load(
+            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
+        )
+        i_ats = tl.load(
+            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+        )
+        i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
+    if PASS != 1:
+        tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
@@ -129,67 +109,45 @@ def row_argmax_int_loop(
     x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
-    i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
-
-
-@triton.jit
-def row_argmax_int_part(
-    x_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
-    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): i over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # i[n] = argmax[d](x[n, d])
-    i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
-    i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
-    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
-    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
-
-
-@triton.jit
-def row_argmax_int_finish(
-    i_best_ptr, i_at_ptr, i_ptr, N, i_row,
-    LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    i_bests = tl.load(
-        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
-    )
-    i_ats = tl.load(
-        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-    )
-    # i[n] = argmax[d](x[n, d])
-    i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(i_ptr + row * i_row, i, mask=row < N)
+    if PASS <= 1:
+        i_best = tl.full((ROWS, BLOCK), LOWEST, T)
+        i_at = tl.full((ROWS, BLOCK), -1, PLACE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+            i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
+        i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
+        i = tl.where(i < 0, begin, i).to(tl.int64)
+        if PASS == 1:
+            tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+            tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        i_bests = tl.load(
+            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+        )
+        i_ats = tl.load(
+            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+        )
+        i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
+    if PASS != 1:
+        tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 def choose_row_argmax_float(
@@ -256,20 +214,23 @@ def launch_row_argmax_float(x, i) -> None:
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_argmax_float_part[grid](
-            x, i_best, i_at, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_argmax_float_loop[grid](
+            x, None, N, D, *x.stride(), i.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at,
+            PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        row_argmax_float_finish[grid](
-            i_best, i_at, i, N, i.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        row_argmax_float_loop[grid](
+            x, i, N, D, *x.stride(), i.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at,
+            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -348,21 +309,25 @@ def launch_row_argmax_int(x, i) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_argmax_int_part[grid](
-            x, i_best, i_at, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_argmax_int_loop[grid](
+            x, None, N, D, *x.stride(), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
             PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
+            enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        row_argmax_int_finish[grid](
-            i_best, i_at, i, N, i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        row_argmax_int_loop[grid](
+            x, i, N, D, *x.stride(), i.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
+            enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

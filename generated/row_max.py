@@ -38,62 +38,43 @@ def row_max_float_rows(
 def row_max_float_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_max_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y[n] = max[d](x[n, d])
-    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        y_max_acc = lib.nan_max(y_max_acc, x)
-    y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_max, mask=row < N)
-
-
-@triton.jit
-def row_max_float_part(
-    x_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y_max over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # y[n] = max[d](x[n, d])
-    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        y_max_acc = lib.nan_max(y_max_acc, x)
-    tl.store(
-        y_max_part_ptr + row * PARTS + part,
-        tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=row < N,
-    )
-
-
-@triton.jit
-def row_max_float_finish(
-    y_max_part_ptr, y_ptr, N, y_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    y_max_parts = tl.load(
-        y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    # y[n] = max[d](x[n, d])
-    y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_max, mask=row < N)
+    if PASS <= 1:
+        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            y_max_acc = lib.nan_max(y_max_acc, x)
+        y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
+        if PASS == 1:
+            tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_max_parts = tl.load(
+            y_max_part_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
+            other=float("-inf"),
+        )
+        y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
+    if PASS != 1:
+        tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
 
 @triton.jit
@@ -118,58 +99,39 @@ def row_max_int_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     T: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y[n] = max[d](x[n, d])
-    y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
-        y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
-    y = tl.max(y_acc, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < N)
-
-
-@triton.jit
-def row_max_int_part(
-    x_ptr, y_part_ptr, N, D, x_row, x_col, CHUNK,
-    T: tl.constexpr, LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # y[n] = max[d](x[n, d])
-    y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
-        y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
-    tl.store(y_part_ptr + row * PARTS + part, tl.max(y_acc, 1, keep_dims=True), mask=row < N)
-
-
-@triton.jit
-def row_max_int_finish(
-    y_part_ptr, y_ptr, N, y_row,
-    LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    y_parts = tl.load(
-        y_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
-    )
-    # y[n] = max[d](x[n, d])
-    y = tl.max(y_parts, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < N)
+    if PASS <= 1:
+        y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+            y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
+        y = tl.max(y_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(y_part_ptr + row * PARTS + part, y, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_parts = tl.load(
+            y_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+        )
+        y = tl.max(y_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(y_ptr + row * y_row, y, mask=row < N)
 
 
 def choose_row_max_float(
@@ -232,18 +194,21 @@ def launch_row_max_float(x, y) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_max_float_part[grid](
-            x, y_max_part, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_max_float_loop[grid](
+            x, None, N, D, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            y_max_part_ptr=y_max_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        row_max_float_finish[grid](
-            y_max_part, y, N, y.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        row_max_float_loop[grid](
+            x, y, N, D, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            y_max_part_ptr=y_max_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -315,20 +280,22 @@ def launch_row_max_int(x, y) -> None:
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_max_int_part[grid](
-            x, y_part, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_max_int_loop[grid](
+            x, None, N, D, *x.stride(), y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_part_ptr=y_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        row_max_int_finish[grid](
-            y_part, y, N, y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
-            **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        row_max_int_loop[grid](
+            x, y, N, D, *x.stride(), y.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_part_ptr=y_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -459,72 +426,52 @@ def row_max_backward_y_at_loop(
     x_ptr, y_at_ptr, N, D, x_row, x_col, y_at_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_at_best_ptr=None, y_at_at_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y_at[n] = argmax[d < D](x[n, d])
-    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        y_at_best, y_at_at = lib.first_max(
-            y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
+    if PASS <= 1:
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            y_at_best, y_at_at = lib.first_max(
+                y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
+            )
+        y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
+        y_at = y_at.to(tl.int64)
+        if PASS == 1:
+            tl.store(y_at_best_ptr + row * PARTS + part, y_at_best, mask=row < N)
+            tl.store(y_at_at_ptr + row * PARTS + part, y_at, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_at_bests = tl.load(
+            y_at_best_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
+            other=float("-inf"),
         )
-    y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
-    y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
-    tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
-
-
-@triton.jit
-def row_max_backward_y_at_part(
-    x_ptr, y_at_best_ptr, y_at_at_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y_at over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # y_at[n] = argmax[d < D](x[n, d])
-    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        y_at_best, y_at_at = lib.first_max(
-            y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
+        y_at_ats = tl.load(
+            y_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
         )
-    y_at_best, y_at_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
-    y_at_at = y_at_at.to(tl.int64)
-    tl.store(y_at_best_ptr + row * PARTS + part, y_at_best, mask=row < N)
-    tl.store(y_at_at_ptr + row * PARTS + part, y_at_at, mask=row < N)
-
-
-@triton.jit
-def row_max_backward_y_at_finish(
-    y_at_best_ptr, y_at_at_ptr, y_at_ptr, N, y_at_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    y_at_bests = tl.load(
-        y_at_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    y_at_ats = tl.load(
-        y_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-    )
-    # y_at[n] = argmax[d < D](x[n, d])
-    y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
-    y_at = tl.where(y_at == 2147483647, -1, y_at)
-    tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
+        y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
+    if PASS != 1:
+        y_at = tl.where(y_at == 2147483647, -1, y_at)
+        tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
 
 
 @triton.jit
@@ -610,20 +557,24 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_max_backward_y_at_part[grid](
-            x, y_at_best, y_at_at, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_max_backward_y_at_loop[grid](
+            x, None, N, D, *x.stride(), y_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_at_best_ptr=y_at_best,
+            y_at_at_ptr=y_at_at, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        row_max_backward_y_at_finish[grid](
-            y_at_best, y_at_at, y_at, N, y_at.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        row_max_backward_y_at_loop[grid](
+            x, y_at, N, D, *x.stride(), y_at.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_at_best_ptr=y_at_best,
+            y_at_at_ptr=y_at_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

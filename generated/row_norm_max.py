@@ -39,34 +39,55 @@ def row_norm_max_rows(
 def row_norm_max_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_max_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y_max[n] = max[d](x[n, d])
-    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
+    if PASS <= 1:
+        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=float("-inf"),
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            y_max_acc = lib.nan_max(y_max_acc, x)
+        y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
+        if PASS == 1:
+            tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_max_parts = tl.load(
+            y_max_part_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
             other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        y_max_acc = lib.nan_max(y_max_acc, x)
-    y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # y[n, d] = x[n, d] / max[k](x[n, k])
-        y = x / y_max
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        )
+        y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
+    if PASS != 1:
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # y[n, d] = x[n, d] / max[k](x[n, k])
+            y = x / y_max
+            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -126,60 +147,6 @@ def row_norm_max_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # y[n, d] = x[n, d] / max[k](x[n, k])
-        y = x / y_max
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def row_norm_max_part(
-    x_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y_max over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # y_max[n] = max[d](x[n, d])
-    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        y_max_acc = lib.nan_max(y_max_acc, x)
-    tl.store(
-        y_max_part_ptr + row * PARTS + part,
-        tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=row < N,
-    )
-
-
-@triton.jit
-def row_norm_max_finish(
-    y_max_part_ptr, x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    y_max_parts = tl.load(
-        y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    # y_max[n] = max[d](x[n, d])
-    y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         # y[n, d] = x[n, d] / max[k](x[n, k])
         y = x / y_max
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
@@ -271,16 +238,16 @@ def launch_row_norm_max(x, y) -> None:
     elif variant == "split":
         PARTS = config["PARTS"]
         y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_norm_max_part[grid](
-            x, y_max_part, N, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        row_norm_max_finish[grid](
-            y_max_part, x, y, N, D, *x.stride(), *y.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_norm_max_loop[grid](
+            x, None, N, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            y_max_part_ptr=y_max_part, PASS=1, **config,
+        )  # fmt: skip
+        row_norm_max_loop[grid](
+            x, y, N, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+            y_max_part_ptr=y_max_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -387,100 +354,71 @@ def row_norm_max_backward_y_max_at_loop(
     x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_row, x_col, y_max_at_row, y_max_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_max_at_best_ptr=None, y_max_at_at_ptr=None, y_max_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y_max_at[n] = argmax[k < D](x[n, k])
-    y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     # y_max[n] = max[k](x[n, k])
-    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        y_max_at_best, y_max_at_at = lib.first_max(
-            y_max_at_best, y_max_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
+    if PASS <= 1:
+        y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
+                COMPUTE
+            )
+            y_max_at_best, y_max_at_at = lib.first_max(
+                y_max_at_best, y_max_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
+            )
+
+            y_max_acc = lib.nan_max(y_max_acc, x)
+        y_max_at_best, y_max_at = tl.reduce(
+            (y_max_at_best, y_max_at_at), 1, lib.first_max, keep_dims=True
         )
-        y_max_acc = lib.nan_max(y_max_acc, x)
-    y_max_at_best, y_max_at = tl.reduce(
-        (y_max_at_best, y_max_at_at), 1, lib.first_max, keep_dims=True
-    )
-    y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
-    y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
-    tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
-
-
-@triton.jit
-def row_norm_max_backward_y_max_at_part(
-    x_ptr, y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y_max_at, y_max over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # y_max_at[n] = argmax[k < D](x[n, k])
-    y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
-    # y_max[n] = max[k](x[n, k])
-    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        y_max_at_best, y_max_at_at = lib.first_max(
-            y_max_at_best, y_max_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
+        y_max_at = y_max_at.to(tl.int64)
+        y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
+        if PASS == 1:
+            tl.store(y_max_at_best_ptr + row * PARTS + part, y_max_at_best, mask=row < N)
+            tl.store(y_max_at_at_ptr + row * PARTS + part, y_max_at, mask=row < N)
+            tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_max_at_bests = tl.load(
+            y_max_at_best_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
+            other=float("-inf"),
         )
-        y_max_acc = lib.nan_max(y_max_acc, x)
-    y_max_at_best, y_max_at_at = tl.reduce(
-        (y_max_at_best, y_max_at_at), 1, lib.first_max, keep_dims=True
-    )
-    y_max_at_at = y_max_at_at.to(tl.int64)
-    tl.store(y_max_at_best_ptr + row * PARTS + part, y_max_at_best, mask=row < N)
-    tl.store(y_max_at_at_ptr + row * PARTS + part, y_max_at_at, mask=row < N)
-    tl.store(
-        y_max_part_ptr + row * PARTS + part,
-        tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=row < N,
-    )
-
-
-@triton.jit
-def row_norm_max_backward_y_max_at_finish(
-    y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, y_max_at_ptr, y_max_ptr, N,
-    y_max_at_row, y_max_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    y_max_at_bests = tl.load(
-        y_max_at_best_ptr + row * PARTS + parts,
-        mask=(row < N) & (parts < PARTS),
-        other=float("-inf"),
-    )
-    y_max_at_ats = tl.load(
-        y_max_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-    )
-    # y_max_at[n] = argmax[k < D](x[n, k])
-    y_max_at_best, y_max_at = tl.reduce(
-        (y_max_at_bests, y_max_at_ats), 1, lib.first_max, keep_dims=True
-    )
-    y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at)
-    y_max_parts = tl.load(
-        y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-    )
-    # y_max[n] = max[k](x[n, k])
-    y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
-    tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
+        y_max_at_ats = tl.load(
+            y_max_at_at_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
+            other=2147483647,
+        )
+        y_max_at_best, y_max_at = tl.reduce(
+            (y_max_at_bests, y_max_at_ats), 1, lib.first_max, keep_dims=True
+        )
+        y_max_parts = tl.load(
+            y_max_part_ptr + row * PARTS + parts,
+            mask=(row < N) & (parts < PARTS),
+            other=float("-inf"),
+        )
+        y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
+    if PASS != 1:
+        y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at)
+        tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
+        tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
 
 @triton.jit
@@ -514,41 +452,63 @@ def row_norm_max_backward_dx_loop(
     dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_row, dy_col, y_row, y_col,
     y_max_row, y_max_at_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dy_max_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
-    dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        y = tl.load(
-            y_ptr + row * y_row + col * y_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        dy_max_sum_acc += dy * y
-    dy_max_sum = tl.sum(dy_max_sum_acc, 1, keep_dims=True)
-    y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
-    neg_dy_max_sum = -(dy_max_sum / y_max)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
-        # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
-        #     y_max[n]), 0.0)
-        dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    if PASS <= 1:
+        dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            y = tl.load(
+                y_ptr + row * y_row + col * y_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dy_max_sum_acc += dy * y
+        dy_max_sum = tl.sum(dy_max_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dy_max_sum_part_ptr + row * PARTS + part, dy_max_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dy_max_sum_parts = tl.load(
+            dy_max_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
+        neg_dy_max_sum = -(dy_max_sum / y_max)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+            # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
+            #     y_max[n]), 0.0)
+            dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
+            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -612,67 +572,6 @@ def row_norm_max_backward_dx_two_pass(
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
-        # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
-        #     y_max[n]), 0.0)
-        dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def row_norm_max_backward_dx_part(
-    dy_ptr, y_ptr, dy_max_sum_part_ptr, N, D, dy_row, dy_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dy_max_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
-    dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
-        dy_max_sum_acc += dy * y
-    tl.store(
-        dy_max_sum_part_ptr + row * PARTS + part,
-        tl.sum(dy_max_sum_acc, 1, keep_dims=True),
-        mask=row < N,
-    )
-
-
-@triton.jit
-def row_norm_max_backward_dx_finish(
-    dy_max_sum_part_ptr, y_max_ptr, dy_ptr, y_max_at_ptr, dx_ptr, N, D, y_max_row, dy_row,
-    dy_col, y_max_at_row, dx_row, dx_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    dy_max_sum_parts = tl.load(
-        dy_max_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
-    dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
-    y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
-    neg_dy_max_sum = -(dy_max_sum / y_max)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
         # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
         #     y_max[n]), 0.0)
@@ -744,22 +643,26 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_max_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_max_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_norm_max_backward_y_max_at_part[grid](
-            x, y_max_at_best, y_max_at_at, y_max_part, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_norm_max_backward_y_max_at_loop[grid](
+            x, None, None, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_max_at_best_ptr=y_max_at_best,
+            y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        row_norm_max_backward_y_max_at_finish[grid](
-            y_max_at_best, y_max_at_at, y_max_part, y_max_at, y_max, N, y_max_at.stride(0),
-            y_max.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        row_norm_max_backward_y_max_at_loop[grid](
+            x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_max_at_best_ptr=y_max_at_best,
+            y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -863,17 +766,18 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     elif variant == "split":
         PARTS = config["PARTS"]
         dy_max_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_norm_max_backward_dx_part[grid](
-            dy, y, dy_max_sum_part, N, D, *dy.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        row_norm_max_backward_dx_finish[grid](
-            dy_max_sum_part, y_max, dy, y_max_at, dx, N, D, y_max.stride(0), *dy.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_norm_max_backward_dx_loop[grid](
+            dy, y, y_max, y_max_at, None, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
             y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, dy_max_sum_part_ptr=dy_max_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        row_norm_max_backward_dx_loop[grid](
+            dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
+            y_max_at.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, dy_max_sum_part_ptr=dy_max_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -38,60 +38,39 @@ def row_sum_rows(
 def row_sum_loop(
     x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y[n] = sum[d](x[n, d])
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        y_sum_acc += x
-    y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_sum, mask=row < N)
-
-
-@triton.jit
-def row_sum_part(
-    x_ptr, y_sum_part_ptr, N, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # y[n] = sum[d](x[n, d])
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < N) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        y_sum_acc += x
-    tl.store(
-        y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < N
-    )
-
-
-@triton.jit
-def row_sum_finish(
-    y_sum_part_ptr, y_ptr, N, y_row,
-    MERGE: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-    )
-    # y[n] = sum[d](x[n, d])
-    y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_sum, mask=row < N)
+    if PASS <= 1:
+        y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < D)
+            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+            y_sum_acc += x
+        y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(y_ptr + row * y_row, y_sum, mask=row < N)
 
 
 def choose_row_sum(
@@ -154,18 +133,21 @@ def launch_row_sum(x, y) -> None:
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
-        PARTS = config["PARTS"]
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(N, ROWS))
-        row_sum_part[grid](
-            x, y_sum_part, N, D, *x.stride(),
+        grid = (lib.cdiv(N, ROWS), PARTS)
+        row_sum_loop[grid](
+            x, None, N, D, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(N, config["MERGE"]),)
-        row_sum_finish[grid](
-            y_sum_part, y, N, y.stride(0),
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+        grid = (lib.cdiv(N, MERGE),)
+        row_sum_loop[grid](
+            x, y, N, D, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

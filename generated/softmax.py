@@ -48,38 +48,63 @@ def softmax_loop(
     x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    m_part_ptr=None, y_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # m[...] = max[d](x[..., d])
     # y_sum[...] = sum[d](e[..., d])
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col,
-            mask=inside,
+    if PASS <= 1:
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col,
+                mask=inside,
+                other=float("-inf"),
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
+        if PASS == 1:
+            tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+            tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        m_parts = tl.load(
+            m_part_ptr + row * PARTS + parts,
+            mask=(row < rows) & (parts < PARTS),
             other=float("-inf"),
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-    y_sum = lib.shift_sumexp(m, y_sum, m, D)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(
-            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # e[..., d] = exp(x[..., d] - m[...])
-        e = lib.exp(x - m, HALF)
-        # y[..., d] = e[..., d] / sum[k](e[..., k])
-        y = e / y_sum
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        )
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+    if PASS != 1:
+        y_sum = lib.shift_sumexp(m, y_sum, m, D)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            x = tl.load(
+                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # e[..., d] = exp(x[..., d] - m[...])
+            e = lib.exp(x - m, HALF)
+            # y[..., d] = e[..., d] / sum[k](e[..., k])
+            y = e / y_sum
+            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -143,66 +168,6 @@ def softmax_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # e[..., d] = exp(x[..., d] - m[...])
-        e = lib.exp(x - m, HALF)
-        # y[..., d] = e[..., d] / sum[k](e[..., k])
-        y = e / y_sum
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def softmax_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](e[..., d])
-    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
-    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-        m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
-    tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
-
-
-@triton.jit
-def softmax_finish(
-    m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
-    HALF: tl.constexpr, COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # m[...] = max[d](x[..., d])
-    # y_sum[...] = sum[d](e[..., d])
-    m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-    y_sum = lib.shift_sumexp(m, y_sum, m, D)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         # e[..., d] = exp(x[..., d] - m[...])
         e = lib.exp(x - m, HALF)
         # y[..., d] = e[..., d] / sum[k](e[..., k])
@@ -308,16 +273,16 @@ def launch_softmax(x, y) -> None:
         PARTS = config["PARTS"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        softmax_part[grid](
-            x, m_part, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, **lib.config_without(config, "PARTS_POW2"),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        softmax_loop[grid](
+            x, None, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
+            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1, **config,
         )  # fmt: skip
-        softmax_finish[grid](
-            m_part, y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
-            HALF=x.element_size() == 2, COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True, **config,
+        softmax_loop[grid](
+            x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
+            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -423,40 +388,62 @@ def softmax_backward_rows(
 def softmax_backward_loop(
     dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row, y_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dy_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, D
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
-    dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(COMPUTE)
-        y = tl.load(
-            y_ptr + row * y_row + col * y_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(COMPUTE)
-        dy_sum_acc += dy * y
-    dy_sum = tl.sum(dy_sum_acc, 1, keep_dims=True)
-    for start in range(0, D, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(
-            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        y = tl.load(
-            y_ptr + row * y_row + col * y_col, mask=inside, eviction_policy="evict_first"
-        ).to(COMPUTE)
-        # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
-        dx = (dy - dy_sum) * y
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+    if PASS <= 1:
+        dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            y = tl.load(
+                y_ptr + row * y_row + col * y_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            dy_sum_acc += dy * y
+        dy_sum = tl.sum(dy_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dy_sum_part_ptr + row * PARTS + part, dy_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dy_sum_parts = tl.load(
+            dy_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < D)
+            dy = tl.load(
+                dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            y = tl.load(
+                y_ptr + row * y_row + col * y_col, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
+            dx = (dy - dy_sum) * y
+            tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
@@ -521,62 +508,6 @@ def softmax_backward_two_pass(
         y = tl.load(
             y_ptr + row * y_row + col * y_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
-        dx = (dy - dy_sum) * y
-        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
-def softmax_backward_part(
-    dy_ptr, y_ptr, dy_sum_part_ptr, rows, D, dy_row, dy_col, y_row, y_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): dy_sum over one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    y_row = y_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
-    dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
-        dy_sum_acc += dy * y
-    tl.store(
-        dy_sum_part_ptr + row * PARTS + part, tl.sum(dy_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def softmax_backward_finish(
-    dy_sum_part_ptr, dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row, y_col, dx_row,
-    dx_col, CHUNK,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, PARTS_POW2: tl.constexpr,
-):  # fmt: skip
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
-    y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS_POW2)[None, :]
-    dy_sum_parts = tl.load(
-        dy_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
-    dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < D)
-        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-        y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside).to(COMPUTE)
         # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
         dx = (dy - dy_sum) * y
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
@@ -672,16 +603,16 @@ def launch_softmax_backward(y, dy, dx) -> None:
     elif variant == "split":
         PARTS = config["PARTS"]
         dy_sum_part = torch.empty((batch, PARTS), dtype=compute, device=dy.device)
-        grid = (PARTS, lib.cdiv(batch, ROWS))
-        softmax_backward_part[grid](
-            dy, y, dy_sum_part, batch, D, *dy.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "PARTS_POW2"),
-        )  # fmt: skip
-        softmax_backward_finish[grid](
-            dy_sum_part, dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
+        grid = (lib.cdiv(batch, ROWS), PARTS)
+        softmax_backward_loop[grid](
+            dy, y, None, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
             COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dy_sum_part_ptr=dy_sum_part, PASS=1, **config,
+        )  # fmt: skip
+        softmax_backward_loop[grid](
+            dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, dy_sum_part_ptr=dy_sum_part, PASS=2, **config,
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)

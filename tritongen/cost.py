@@ -190,19 +190,26 @@ def _kernels(
                 written.add(name)
                 given[name] = _stored_bytes(tensor)
             elif numbers.knows(name):
-                seen[name] = numbers.bytes_read(nests, name) * passes(kernel, name)
+                times = passes(kernel, name, launch.config.get("PASS", 0))
+                if times:
+                    seen[name] = numbers.bytes_read(nests, name) * times
             else:
                 seen[name] = _stored_bytes(tensor)
-        work = tuple(_share(step, kernel, nests, k, sum(planned)))
+        work = tuple(_share(step, launch, kernel, nests, k, sum(planned)))
         precision = numbers.precision(work)
         if precision and kernel.skeleton not in BY_TENSOR_CORES:
             precision = "f64" if precision == "f64" else "ieee"  # one multiplication after another
         cost = Cost(seen, given, sum(map(numbers.flops, work)), precision)
-        yield KernelCost(kernel.name, launch.grid, cost)
+        number = launch.config.get("PASS", 0)
+        yield KernelCost(
+            f"{kernel.name}, pass {number}" if number else kernel.name, launch.grid, cost
+        )
 
 
-def passes(kernel: KernelPlan, tensor: str) -> int:
-    """How often a kernel reads a tensor: rows that are walked level by level are loaded in each walk.
+def passes(kernel: KernelPlan, tensor: str, number: int = 0) -> int:
+    """How often a launch reads a tensor: rows that are walked level by level are loaded in each walk.
+
+    `number`: of the pass that the launch is, where each has its own; 0 for all of them.
 
     Of a factor in two TF32 parts, one of both is read for each of three products, or each once.
     """
@@ -223,7 +230,11 @@ def passes(kernel: KernelPlan, tensor: str) -> int:
 
     stored = [n for n in kernel.stores if n in nests and {b.index for b in nests[n].box} != row]
     walks = (*(level.folds for level in kernel.levels), stored)
-    return max(1, sum(any(map(reads_it, names)) for names in walks))
+    found = [any(map(reads_it, names)) for names in walks]
+    if not number:
+        return max(1, sum(found))
+    # What no walk reads is read for the values of rows that the last pass stores.
+    return int(found[number] or number == len(walks) - 1 and not any(found))
 
 
 def tensors_of(launch: Launch, known: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -241,15 +252,20 @@ def tensors_of(launch: Launch, known: Iterable[str]) -> Iterator[tuple[str, torc
 
 
 def _share(
-    step: Step, kernel: KernelPlan, nests: tuple[ir.Nest, ...], place: int, count: int
+    step: Step,
+    launch: Launch,
+    kernel: KernelPlan,
+    nests: tuple[ir.Nest, ...],
+    place: int,
+    count: int,
 ) -> Iterable[ir.Nest]:
-    """The nests whose work falls to one of several kernels: a part's folds, what is left to the last."""
+    """The nests whose work falls to one of several launches: a part's folds, what is left to the last."""
     if count == 1:
         return nests
     folds = {n.name for n in nests if isinstance(n.body, ir.Reduce)}
-    word, _, number = kernel.role.partition(" ")
-    if word == "part" and number.isdigit() and len(kernel.levels) > int(number):
-        own = set(kernel.levels[int(number)].folds)
+    number = launch.config.get("PASS", 0)
+    if 0 < number < len(kernel.levels):
+        own = set(kernel.levels[number].folds)
     else:
         own = folds if place == 0 else set()
     last = place == count - 1

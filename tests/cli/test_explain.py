@@ -130,7 +130,7 @@ def test_what_a_gather_a_guard_and_a_stride_leave_out():
     "name, shape, variant, kernels",
     [
         ("softmax", "batch=8192,D=4096", "rows", ["softmax_rows"]),
-        ("softmax", "batch=4,D=1048576", "split", ["softmax_part", "softmax_finish"]),
+        ("softmax", "batch=4,D=1048576", "split", ["softmax_loop, pass 1", "softmax_loop, pass 2"]),
         ("softmax", "batch=0,D=4", None, []),
         ("matmul", "M=4096,N=4096,K=4096", "persistent", ["matmul_persistent"]),
         ("matmul", "M=256,N=256,K=65536", "split", ["matmul_persistent", "matmul_combine"]),

@@ -63,39 +63,33 @@ def test_whole_rows(template):
     torch.testing.assert_close(y, x / x.sum(1, keepdim=True))
 
 
+@pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("lines", [1, 3])
-def test_a_loop(lines):
+def test_a_loop(lines, writes):
+    """Alone, and in two passes of three programs a tile."""
     load, write, tile = (LOAD_LINE, WRITE_LINE, LINES) if lines > 1 else (LOAD, WRITE, TILE)
-    walks = Walk((total(load, result="total", reduce=ALL),)), Walk(lines=(load, write))
+    left = Part("sum_ptr", "total", "sums", "0.0")
+    merge = {"merged": "total", "merge": "tl.sum(sums, 1, keep_dims=True)", "parts": (left,)}
+    folds = (total(load, result="total", reduce=ALL, **merge),)
+    after = () if writes else ("tl.store(y_ptr + row, total, mask=row < rows)",)
+    given = (*OPERANDS, "sum_ptr", "CHUNK")
+    fields = {"outputs": (load, write) if writes else (), "tile": tile, "operands": given}
+    walks = (Walk(folds, after=after),)
+    run = kernel("loop", "ROWS BLOCK PASS PARTS PARTS_POW2", walks=walks, **fields)
     x, y = operands(lines, 6, 37)
-    run = kernel("loop", "ROWS BLOCK", tile=tile, walks=walks)
-    run[(2,)](x, y, lines, 6, 37, ROWS=ROWS, BLOCK=BLOCK)
-    torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))
+    y = y if writes else torch.full((6,), math.nan)
+    chunk = -(-lines * 3 // 3) * (1 if lines > 1 else BLOCK)
+    sums, sizes = torch.full((6, 3), math.nan), {"ROWS": ROWS, "BLOCK": BLOCK}
+    want = x / x.sum((0, 2), keepdim=True) if writes else x.sum((0, 2))
+    run[(2,)](x, y, lines, 6, 37, None, 0, **sizes, PASS=0, PARTS=1, PARTS_POW2=1)
+    torch.testing.assert_close(y, want)
 
-
-@pytest.mark.parametrize("lines", [1, 3])
-def test_parts(lines):
-    load, write, tile = (LOAD_LINE, WRITE_LINE, LINES) if lines > 1 else (LOAD, WRITE, TILE)
-    left, merged = parts(load)
-    x, y = operands(lines, 6, 37)
-    sums, totals, blocks = torch.full((6, 3), math.nan), torch.empty(6), lines * 3
-    args = x, y, lines, 6, 37, -(-blocks // 3) * (1 if lines > 1 else BLOCK), sums
-    given = (*OPERANDS, "CHUNK", "sum_ptr")
-    run = kernel("part", "ROWS BLOCK PARTS", operands=given, tile=tile, walks=(left,))
-    run[(3, 2)](*args, ROWS=ROWS, BLOCK=BLOCK, PARTS=3)
+    y.fill_(math.nan)
+    shared = {"PARTS": 3, "PARTS_POW2": 4}
+    run[(2, 3)](x, None, lines, 6, 37, sums, chunk, **sizes, **shared, PASS=1)
     torch.testing.assert_close(sums.sum(1), x.sum((0, 2)))
-
-    written = (Walk(lines=(load, write)),)
-    given_all = {"operands": given, "tile": tile, "merged": (merged,), "walks": written}
-    run = kernel("part", "ROWS BLOCK PARTS PARTS_POW2", **given_all)
-    run[(3, 2)](*args, ROWS=ROWS, BLOCK=BLOCK, PARTS=3, PARTS_POW2=4)
-    torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))
-
-    stored = Walk(merged.folds, after=("tl.store(y_ptr + row, total, mask=row < rows)",))
-    run = kernel("merge", "MERGE PARTS", operands=given, tile=tile, merged=(stored,))
-    sums = torch.nn.functional.pad(sums, (0, 1))
-    run[(2,)](x, totals, *args[2:-1], sums, MERGE=ROWS, PARTS=4)
-    torch.testing.assert_close(totals, x.sum((0, 2)))
+    run[(2, 3 if writes else 1)](x, y, lines, 6, 37, sums, chunk, **sizes, **shared, PASS=2)
+    torch.testing.assert_close(y, want)
 
 
 def test_a_relay():

@@ -41,7 +41,6 @@ def step_of(name: str):
         ("softmax", "rows", {"ROWS", *OPTIONS}),  # a BLOCK is a row
         ("softmax", "loop", {"BLOCK", "ROWS", *OPTIONS}),
         ("softmax", "two_pass", set()),  # programs wait for each other
-        ("softmax", "part", {*OPTIONS}),  # scratch, and a second launch
         ("matmul", "tiles", {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", *OPTIONS}),
         ("matmul", "combine", set()),  # a config of its own
         ("conv2d", "patches", {*OPTIONS}),  # the host shapes patches

@@ -51,9 +51,7 @@ def built(name: str) -> str:
 
 def test_a_local_is_renamed_in_the_template_alone(tmp_path, monkeypatch):
     locals_ = {
-        "loop": "step",
-        "part": "step",
-        "block": "step",
+        "walk": "step",
         "row": "tiles",
         "two_pass": "lagging",
     }

@@ -74,7 +74,7 @@ class Addressing(Parameters):
         self.divisors: dict[Poly, str] = {}  # counts that may be 0, as what divides
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
-        self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
+        self.evict: dict[str, str] = {}  # tensor -> what its loads tell the cache
         # tensor -> the index of the dim that is innermost where it is contiguous; "": where all lie alike
         self.along: dict[str, str] = {}
         # Sizes and strides that accesses are as wide as they allow, of one tensor or, under "", of all.
@@ -429,7 +429,7 @@ class Addressing(Parameters):
         if mask and other is not None:
             options += f", other={other}"
         if read.tensor in self.evict:
-            options += f', eviction_policy="evict_{self.evict[read.tensor]}"'
+            options += f", eviction_policy={self.evict[read.tensor]}"
         load = f"tl.load({where}{options})"
         return self.converted((load, ATOM), read, cast) if cast else load
 

@@ -355,7 +355,7 @@ def branch(
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
         lines += kernel.setup if launch.part else (*kernel.setup, *kernel.stored_setup)
-        free = () if launch.part else (kernel.table or ({},))[0]
+        free = () if launch.scratch else (kernel.table or ({},))[0]
         measured = {name: f'META["{name}"]' for name in free}
         said = renames | measured | dict(launch.config)
         grid = ", ".join(rule_text(r, said) for r in launch.grid)
@@ -363,20 +363,22 @@ def branch(
         if "META[" in grid:
             grid = f"lambda META: {grid}"
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
+        said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
         given = [n for n, _ in variant.config if n not in {**dict(launch.config), **measured}]
-        taken = [n for n in given if n in kernel.names or not own and not n.isupper()]
+        taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
         left = ", ".join(f'"{name}"' for name in given if name not in taken)
-        if own or measured:
+        if said_again:
             rest = [*own, *(f"{name}={_entry(name)}" for name in taken)]
         else:
-            rest = [f"**lib.config_without(config, {left})" if left else "**config"]
+            rest = [*own, f"**lib.config_without(config, {left})" if left else "**config"]
         if launch.part:
             stored = {line.partition(" = ")[0] for line in kernel.stored_setup} | {*step.stores}
             passed = tuple("None" if a in stored else a for a in kernel.arguments)
             kernel = replace(kernel, arguments=passed)
-            workspaces = zip(kernel.workspaces, variant.scratch, strict=True)
-            rest = [*(f"{parameter}={name}" for parameter, (name, *_) in workspaces), *rest]
-        lines += launch_lines(context, step, kernel, grid, rest, before, launch.part)
+        if launch.scratch:
+            there = zip(kernel.workspaces, variant.scratch, strict=True)
+            rest = [*(f"{p}={name}" for p, (name, *_) in there if name in launch.scratch), *rest]
+        lines += launch_lines(context, step, kernel, grid, rest, before, bool(launch.scratch))
         before = grid
     return tuple(lines)
 
@@ -388,10 +390,10 @@ def launch_lines(
     grid: str,
     config: list[str],
     before: str,
-    part: bool,
+    shared: bool,
 ) -> list[str]:
-    """One launch; `before`: the grid of the launch in front of it; `part`: of parts of sums, which no table is for."""
-    tuned = kernel.table and not part
+    """One launch; `before`: the grid of the launch in front of it; `shared`: of parts of sums, which no table is for."""
+    tuned = kernel.table and not shared
     jitted = f"{kernel.name}.fn" if kernel.table else kernel.name
     plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
     constants = [a for a in kernel.arguments if "=" in a]

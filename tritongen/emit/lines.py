@@ -23,7 +23,7 @@ from tritongen.emit.tiles import (
     wide_tensors,
 )
 from tritongen.emit.view import KernelView
-from tritongen.emit.walks import row_values, tiled_reads, walk_outputs
+from tritongen.emit.walks import row_stores, row_values, tiled_reads, walk_outputs
 from tritongen.schedule.plan import KernelPlan
 
 
@@ -55,16 +55,16 @@ def lines(writer: LinesWriter) -> KernelView:
 def lines_loop(writer: LinesWriter) -> KernelView:
     tile = open_lines(writer)
     first, level = writer.kernel.levels
-    writer.lines += row_values(writer, first, store=True)
+    writer.lines += row_values(writer, first)
     again = tiled_reads(writer)
-    writer.evict = dict.fromkeys(again, "last")  # read once more behind the folds
+    writer.evict = dict.fromkeys(again, '"evict_last"')  # read once more behind the folds
     writer.fill, mask_redundant = choose_fill(
         writer.kernel.nests, covered(writer), writer.kernel.axes[1]
     )
     steps = Steps(f"tl.minimum({tile.lines} - start, LINES) * {tile.cols}", pairs=BY_LINES)
     folds = walked(writer, level, steps, mask_redundant)
-    moments = Walk(folds, after=row_values(writer, level, store=True))
-    writer.evict = dict.fromkeys(again, "first")
+    moments = Walk(folds, after=row_values(writer, level) + row_stores(writer))
+    writer.evict = dict.fromkeys(again, '"evict_first"')
     doc = "One row a program, LINES lines of BLOCK elements at a time: two passes over each row."
     walks = moments, *walk_outputs(writer)
     return tile_view(writer, tile, ("LINES", "BLOCK"), doc, walks=walks)

@@ -26,11 +26,14 @@ from tritongen.schedule.plan import Level, Pair
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How a kernel walks: how many terms a block has, the number of its first one, whether it meets all."""
+    """How a kernel walks: how many terms a block has, the number of its first one, whether it meets all.
+
+    `final` is None for a kernel whose launches say that.
+    """
 
     count: str
     first: str = "0"
-    final: bool = True
+    final: bool | None = True
     pairs: Mapping[str, Paired] = field(default_factory=lambda: PAIRS)
 
 
@@ -44,11 +47,11 @@ def walked(
     with in_blocks(writer):
         taken = [fold.take(steps, fold.name in mask_redundant) for fold in folds]
     forget_tile(writer)
-    ends = [fold.end(steps) for fold in folds]
-    stages = zip(starts, taken, ends, comments, strict=True)
+    ends = [fold.either(steps) if steps.final is None else fold.end(steps) for fold in folds]
+    stages = zip(ends, starts, taken, comments, strict=True)
     return tuple(
-        Fold(start, lines, take, *end, comment=comment)
-        for start, (lines, take), end, comment in stages
+        replace(end, start=start, term=lines, take=take, comment=comment)
+        for end, start, (lines, take), comment in stages
     )
 
 
@@ -80,6 +83,16 @@ def loaded_parts(writer: KernelWriter, states: Lines, identities: Lines) -> tupl
     return tuple(
         Part(writer.pointer(state), loaded=writer.fresh(f"{state}s"), identity=identity)
         for state, identity in zip(states, identities, strict=True)
+    )
+
+
+def parts_either(
+    writer: KernelWriter, states: Lines, values: Lines, identities: Lines
+) -> tuple[Part, ...]:
+    """The same where a launch stores or loads them, or is given no scratch."""
+    return tuple(
+        Part(writer.fresh(f"{state}_ptr"), value, writer.fresh(f"{state}s"), identity)
+        for state, value, identity in zip(states, values, identities, strict=True)
     )
 
 
@@ -128,38 +141,59 @@ class _Single:
             forget_tile(writer)
         return tuple(lines), f"{state} = {function}({state}, {value[0]}, {place})"
 
-    def end(self, steps: Steps) -> tuple[str, str, Lines, tuple[Part, ...]]:
+    def end(self, steps: Steps) -> Fold:
         writer, nest = self.writer, self.nest
         reduce = end_text(writer, nest, ", ".join(self.names))
         if not self.places:
             if not steps.final:
-                return "", "", (), stored_parts(writer, self.states, (reduce,))
-            name = writer.variable(self.name)
-            writer.values[self.name] = (name, ATOM)
-            return name, reduce, (), ()
+                return Fold(parts=stored_parts(writer, self.states, (reduce,)))
+            return Fold(result=self.result(), reduce=reduce)
         best, at = self.names[0], self.name if steps.final else self.names[1]
-        place = found(writer, nest, at) if steps.final else at
-        if self.all:  # where nothing was larger than what an empty lane holds, all are equal
-            place = f"tl.where({at} < 0, {steps.first}, {at})"
-        finish = (f"{at} = {place}.to(tl.int64)",)
+        settle = self.settled(at, steps)
         if steps.final:
-            writer.values[self.name] = (at, ATOM)
-            return f"{best}, {at}", reduce, finish, ()
-        return f"{best}, {at}", reduce, finish, stored_parts(writer, self.states, (best, at))
+            finish = self.finish(at)
+            return Fold(result=f"{best}, {at}", reduce=reduce, settle=settle, finish=finish)
+        left = stored_parts(writer, self.states, (best, at))
+        return Fold(result=f"{best}, {at}", reduce=reduce, settle=settle, parts=left)
+
+    def either(self, steps: Steps) -> Fold:
+        """What the walk comes to, or what is left of it, or what was left."""
+        writer, nest = self.writer, self.nest
+        reduce = end_text(writer, nest, ", ".join(self.names))
+        values: Lines = (self.names[0], self.name) if self.places else (self.result(),)
+        settle = self.settled(self.name, steps) if self.places else ()
+        finish = self.finish(self.name) if self.places else ()
+        parts = parts_either(writer, self.states, values, self.identities())
+        merge = end_text(writer, nest, ", ".join(part.loaded for part in parts))
+        state = ", ".join(values)
+        return Fold((), (), "", state, reduce, settle, state, merge, finish, parts)
 
     def merge(self) -> Fold:
-        writer, nest = self.writer, self.nest
-        identities = start_text(writer, nest, nest.fold.body.dtype), NO_PLACE
-        parts = loaded_parts(writer, self.states, identities[: len(self.states)])
-        reduce = end_text(writer, nest, ", ".join(part.loaded for part in parts))
+        writer = self.writer
+        parts = loaded_parts(writer, self.states, self.identities())
+        reduce = end_text(writer, self.nest, ", ".join(part.loaded for part in parts))
         if not self.places:
-            name = writer.variable(self.name)
-            writer.values[self.name] = (name, ATOM)
-            return Fold(result=name, reduce=reduce, parts=parts)
-        writer.values[self.name] = (self.name, ATOM)
-        finish = () if self.all else (f"{self.name} = {found(writer, nest, self.name)}",)
-        best = writer.fresh(f"{self.name}_best")
+            return Fold(result=self.result(), reduce=reduce, parts=parts)
+        best, finish = writer.fresh(f"{self.name}_best"), self.finish(self.name)
         return Fold(result=f"{best}, {self.name}", reduce=reduce, finish=finish, parts=parts)
+
+    def result(self) -> str:
+        name = self.writer.variable(self.name)
+        self.writer.values[self.name] = (name, ATOM)
+        return name
+
+    def settled(self, at: str, steps: Steps) -> Lines:
+        # Where nothing was larger than what an empty lane holds, all are equal.
+        place = f"tl.where({at} < 0, {steps.first}, {at})" if self.all else at
+        return (f"{at} = {place}.to(tl.int64)",)
+
+    def finish(self, at: str) -> Lines:
+        self.writer.values[self.name] = (at, ATOM)
+        return () if self.all else (f"{at} = {found(self.writer, self.nest, at)}",)
+
+    def identities(self) -> Lines:
+        start = start_text(self.writer, self.nest, self.nest.fold.body.dtype)
+        return (start, NO_PLACE)[: len(self.states)]
 
 
 class _Pair:
@@ -200,13 +234,24 @@ class _Pair:
         taken = self.text(self.monoid.take, self.names, x=x, half=half, count=steps.count)
         return tuple(lines), taken
 
-    def end(self, steps: Steps) -> tuple[str, str, Lines, tuple[Part, ...]]:
+    def end(self, steps: Steps) -> Fold:
         if steps.final:
-            return "", "", self.finish(self.names), ()
+            return Fold(finish=self.finish(self.names))
         if not self.monoid.left:
-            return "", "", (), stored_parts(self.writer, self.states, self.names)
+            return Fold(parts=stored_parts(self.writer, self.states, self.names))
         reduce = self.merging(tuple(self.text(left, self.names) for left in self.monoid.left))
-        return ", ".join(self.results), reduce, (), self.stored(self.names)
+        left = self.stored(self.names)
+        return Fold(result=", ".join(self.results), reduce=reduce, parts=left)
+
+    def either(self, steps: Steps) -> Fold:
+        """What the walk comes to, or what is left of it, or what was left."""
+        parts = parts_either(self.writer, self.states, self.names, self.identities())
+        merge = self.text(self.monoid.merge, parts=", ".join(part.loaded for part in parts))
+        merged, finish = ", ".join(self.names[:2]), self.finish(self.names)
+        return Fold(merged=merged, merge=merge, finish=finish, parts=parts)
+
+    def identities(self) -> Lines:
+        return tuple(identity for _, _, identity in self.monoid.state)
 
     def merging(self, states: Lines) -> str:
         self.writer.assigned |= set(self.results)
@@ -218,13 +263,13 @@ class _Pair:
         return stored_parts(self.writer, self.states, values)
 
     def merge(self) -> Fold:
-        identities = tuple(identity for _, _, identity in self.monoid.state)
-        parts = loaded_parts(self.writer, self.states, identities)
+        parts = loaded_parts(self.writer, self.states, self.identities())
         loaded = tuple(part.loaded for part in parts)
         reduce = self.merging(loaded)
         left = self.stored(loaded) if self.monoid.stored else ()
         finish = () if left else self.finish(self.results)
-        return Fold((), (), "", ", ".join(self.results), reduce, finish, parts, left)
+        state = ", ".join(self.results)
+        return Fold(result=state, reduce=reduce, finish=finish, parts=parts, left=left)
 
     def finish(self, names: Lines) -> Lines:
         """The state as the values of the two folds."""

@@ -52,13 +52,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A fold, or a pair of them: the steps that a kernel takes it through, in this order."""
+    """A fold, or a pair of them: the steps that a kernel takes it through, in this order.
+
+    A kernel that may leave the state of a part, or take those that were left, has `settle`, `parts` and `merge` as well.
+    """
 
     start: tuple[Variable, ...] = ()
     term: Lines = ()  # of the spec: what a block of the row is
     take: str = ""  # how it enters the state
     result: str = ""
     reduce: str = ""  # the state of lanes or parts as one a row; "" where it is that already
+    settle: (
+        Lines
+    ) = ()  # of the state a row, behind the walk alone: places are numbered as in the whole row
+    merged: str = ""  # the state of a row that `merge` makes of what was left
+    merge: str = ""
     finish: Lines = ()  # of the state a row: what the fold is
     parts: tuple[Part, ...] = ()
     left: tuple[Part, ...] = ()  # what is merged of those, left in the place of the first
@@ -67,7 +75,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One pass over the columns, or what those of other kernels left: its folds, then the values of rows behind."""
+    """One pass over the columns, or what those of other launches left: its folds, then the values of rows behind."""
 
     folds: tuple[Fold, ...] = ()
     lines: Lines = ()  # in the pass: values over the tile, and their stores
@@ -81,6 +89,7 @@ class RowsView(KernelView):
     merged: tuple[Walk, ...] = ()  # what other kernels left
     walks: tuple[Walk, ...] = ()
     number: str = "row"  # of a row among all
+    outputs: Lines = ()  # values over the tile and their stores, in a pass of their own
     counter: str = ""  # where the programs of a two-pass kernel count
 
     @property
@@ -89,7 +98,7 @@ class RowsView(KernelView):
 
     @property
     def merges(self) -> bool:
-        """Whether there are folds in what they left, not only values of rows to compute again."""
+        """Whether there are folds in what others left, not only values of rows to compute again."""
         return any(walk.folds for walk in self.merged)
 
 

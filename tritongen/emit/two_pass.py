@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.row_folds import Steps
+from tritongen.emit.row_folds import Steps, merged
+from tritongen.emit.row_views import Walk
 from tritongen.emit.tiles import open_tile, tile_view
 from tritongen.emit.view import KernelView
-from tritongen.emit.walks import merge_levels, row_values, tiled_reads, walk_level, walk_outputs
+from tritongen.emit.walks import row_stores, row_values, tiled_reads, walk_level, walk_outputs
 
 
 def two_pass(writer: KernelWriter) -> KernelView:
@@ -22,7 +23,9 @@ def two_pass(writer: KernelWriter) -> KernelView:
     tile, counter = open_tile(writer), writer.pointer(writer.kernel.counter)
     first, level = writer.kernel.levels
     fresh = dict(writer.index), dict(writer.axis_mask)
-    writer.evict = dict.fromkeys(tiled_reads(writer), "last")  # read once more, further back
+    writer.evict = dict.fromkeys(
+        tiled_reads(writer), '"evict_last"'
+    )  # read once more, further back
     values = row_values(writer, first)  # of the folds' terms
     steps = Steps(f"tl.minimum({tile.cols} - start, BLOCK)", "part * BLOCK", final=False)
     folding = walk_level(writer, level, steps)
@@ -31,10 +34,12 @@ def two_pass(writer: KernelWriter) -> KernelView:
     # The other half knows nothing of this one: another block, and another branch of the kernel.
     writer.index, writer.axis_mask = fresh
     writer.values, writer.cache, writer.assigned, writer.prologue = {}, {}, set(), []
-    before = merge_levels(writer, writer.kernel.levels, store=True, checks=("part == 0",))
-    writer.evict = dict.fromkeys(tiled_reads(writer), "first")
+    levels = ((each, merged(writer, each)) for each in writer.kernel.levels)
+    before = [Walk(folds, after=row_values(writer, each)) for each, folds in levels]
+    before[-1] = replace(before[-1], after=before[-1].after + row_stores(writer, ("part == 0",)))
+    writer.evict = dict.fromkeys(tiled_reads(writer), '"evict_first"')
     (writing,) = walk_outputs(writer)
     writing, writer.prologue = replace(writing, opening=tuple(writer.prologue)), []
     doc = f"Program `ticket`: {', '.join(level.folds)} over a block; then a block further back, read again from L2."
     blocks, walks = ("ROWS", "BLOCK", "PARTS_POW2", "LAG"), (folding, writing)
-    return tile_view(writer, tile, blocks, doc, merged=before, walks=walks, counter=counter)
+    return tile_view(writer, tile, blocks, doc, merged=tuple(before), walks=walks, counter=counter)

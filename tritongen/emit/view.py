@@ -11,9 +11,6 @@ WIDTH = 88  # of a line of arguments, which stands at most 12 columns in
 
 # Skeletons that share a template: merging and walking one chunk, say.
 TEMPLATES = {
-    "finish": "part",
-    "per_thread_part": "part",
-    "per_thread_merge": "merge",
     "scan_finish": "scan_part",
     "runs": "window",
     "taps": "contraction",

@@ -1,4 +1,4 @@
-"""Kernels that walk their columns in blocks: loop, part, finish; and merge, which takes what parts left.
+"""Rows that are walked in blocks: every level of folds in turn, in one launch or in one each.
 
 Input: a `KernelWriter` over a kernel with levels. Output: its `RowsView`, a `Walk` a level. Values over the tile live as long
 as one pass, values of rows stay. What the folds do is in `row_folds.py`.
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.row_folds import Steps, merged, place_dtype, walked
+from tritongen.emit.row_folds import Steps, place_dtype, walked
 from tritongen.emit.row_views import Lines, Tile, Walk
 from tritongen.emit.tiles import (
     decoded,
@@ -18,7 +18,6 @@ from tritongen.emit.tiles import (
     in_blocks,
     is_row_value,
     needs,
-    open_rows,
     open_tile,
     tile_values,
     tile_view,
@@ -28,49 +27,41 @@ from tritongen.emit.view import KernelView
 from tritongen.schedule.canonical import free_indices, reads
 from tritongen.schedule.plan import Level
 
+SHARED = {
+    "PASS": 0,
+    "PARTS": 1,
+    "PARTS_POW2": 1,
+}  # what launches are told in which programs share rows
+
 
 # ---- kernels -------------------------------------------------------------------------------------
 def loop(writer: KernelWriter) -> KernelView:
-    """Every level in turn, then the values over the whole tile."""
+    """Every level in turn, then the values over the whole tile; values of rows are stored behind the last level.
+
+    With a PASS, a launch folds one level of one CHUNK of some rows, and merges what was left of those before; values of
+    rows are then stored by the first part, those of tiles by all.
+    """
     tile = open_walk(writer)
     first, *levels = writer.kernel.levels
-    writer.lines += row_values(writer, first, store=True)
+    writer.lines += row_values(writer, first)
     again = tiled_reads(writer) if stores_tile(writer) else ()
-    writer.evict = dict.fromkeys(again, "last")  # read once more behind the folds
-    steps = Steps(f"tl.minimum({tile.cols} - start, BLOCK)")
+    # Read once more behind the folds, if not by another launch: softmax of few wide rows 2 to 7% slower, said there too.
+    writer.evict = dict.fromkeys(again, '"evict_last" if PASS == 0 else ""')
+    steps = replace(steps_of_part(tile), final=None)
     walks = [walk_level(writer, level, steps) for level in levels]
-    writer.evict = dict.fromkeys(again, "first")
-    walks += walk_outputs(writer)
-    doc = f"ROWS rows a program, of any width, BLOCK elements at a time: {_passes(len(walks))} over each row."
-    return tile_view(writer, tile, ("ROWS", "BLOCK"), doc, walks=tuple(walks))
-
-
-def part(writer: KernelWriter) -> KernelView:
-    """One level of one part of some rows; what the levels before it left is merged first."""
-    number = int(writer.kernel.role.split()[1])
-    tile = open_part(writer)
-    before = merge_levels(writer, writer.kernel.levels[:number])
-    level = writer.kernel.levels[number]
-    walk = walk_level(writer, level, steps_of_part(tile))
-    doc = f"Program (part, row): {', '.join(level.folds)} over one CHUNK of ROWS rows."
-    return part_view(writer, tile, doc, before, (walk,))
-
-
-def finish(writer: KernelWriter) -> KernelView:
-    """Merge all levels; row values are stored by the first part, tile values by all."""
-    tile = open_part(writer)
-    before = merge_levels(writer, writer.kernel.levels, store=True, checks=("part == 0",))
-    walks = walk_outputs(writer)
-    doc = "Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."
-    return part_view(writer, tile, doc, before, walks)
-
-
-def merge(writer: KernelWriter) -> KernelView:
-    """Merge all levels where only row values are wanted."""
-    tile = Tile(**open_rows(writer))
-    levels = merge_levels(writer, writer.kernel.levels, store=True)
-    doc = "What the parts of MERGE rows left, merged."
-    return merge_view(writer, tile, doc, levels)
+    stores = row_stores(writer, ("part == 0",) if stores_tile(writer) else ())
+    walks[-1] = replace(walks[-1], after=(*walks[-1].after, *stores))
+    writer.evict = dict.fromkeys(again, '"evict_first"')
+    outputs = tuple(line for walk in walk_outputs(writer) for line in walk.lines)
+    count = _passes(len(walks) + bool(outputs))
+    doc = f"ROWS rows a program, of any width, BLOCK elements at a time: {count} over each row."
+    shared = {
+        "number": row_number(writer),
+        "optional": (*(f"{name}: tl.constexpr = {n}" for name, n in SHARED.items()), "CHUNK=0"),
+        "workspaces": tuple(p.pointer for w in walks for f in w.folds for p in f.parts),
+    }
+    blocks, walked = ("ROWS", "BLOCK"), tuple(walks)
+    return tile_view(writer, tile, blocks, doc, walks=walked, outputs=outputs, **shared)
 
 
 # ---- what they share -----------------------------------------------------------------------------
@@ -83,31 +74,12 @@ def open_walk(writer: KernelWriter) -> Tile:
     return replace(tile, narrow=place_dtype(writer))
 
 
-def open_part(writer: KernelWriter) -> Tile:
-    """One CHUNK of some rows."""
-    tile = open_walk(writer)
-    writer.args.sizes["CHUNK"] = 'config["CHUNK"]'
-    return tile
-
-
 def steps_of_part(tile: Tile) -> Steps:
+    """From `begin` to `end`, which count columns, or blocks of all lines."""
     if not tile.lines:
-        return Steps("tl.minimum(stop - start, BLOCK)", "part * CHUNK", final=False)
-    first = f"part * CHUNK // blocks * {tile.cols} + part * CHUNK % blocks * BLOCK"
+        return Steps("tl.minimum(end - start, BLOCK)", "begin", final=False)
+    first = f"begin // blocks * {tile.cols} + begin % blocks * BLOCK"
     return Steps(f"tl.minimum({tile.cols} - start, BLOCK)", first, final=False)
-
-
-def part_view(
-    writer: KernelWriter, tile: Tile, doc: str, before: tuple[Walk, ...], walks: tuple[Walk, ...]
-) -> KernelView:
-    lanes = ("PARTS_POW2",) if any(walk.folds for walk in before) else ()
-    blocks, number = ("ROWS", "BLOCK", "PARTS", *lanes), row_number(writer)
-    return tile_view(writer, tile, blocks, doc, merged=before, walks=walks, number=number)
-
-
-def merge_view(writer: KernelWriter, tile: Tile, doc: str, levels: tuple[Walk, ...]) -> KernelView:
-    number = row_number(writer)
-    return tile_view(writer, tile, ("MERGE", "PARTS"), doc, merged=levels, number=number)
 
 
 def row_number(writer: KernelWriter) -> str:
@@ -122,31 +94,25 @@ def walk_level(writer: KernelWriter, level: Level, steps: Steps) -> Walk:
     run = writer.kernel.axes[1].run
     writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
     folds = walked(writer, level, steps, mask_redundant)
-    return Walk(folds, after=row_values(writer, level, store=True) if steps.final else ())
+    return Walk(folds, after=() if steps.final is False else row_values(writer, level))
 
 
-def merge_levels(
-    writer: KernelWriter, levels: tuple[Level, ...], store: bool = False, checks: Lines = ()
-) -> tuple[Walk, ...]:
-    """What the parts of each level left, merged, and the row values that follow."""
-    return tuple(
-        Walk(merged(writer, level), after=row_values(writer, level, store, checks))
-        for level in levels
-    )
-
-
-def row_values(
-    writer: KernelWriter, level: Level, store: bool = False, checks: Lines = ()
-) -> Lines:
-    """Values a row that follow from the level's folds, and the stores of both."""
+def row_values(writer: KernelWriter, level: Level) -> Lines:
+    """Values a row that follow from the level's folds."""
     nests = {n.name: n for n in writer.kernel.nests}
     with writer.apart() as lines:
         for name in level.lines:
             if name not in writer.values:
                 writer.value(nests[name])
-        for name in (*level.folds, *level.lines) if store else ():
-            if name in writer.kernel.stores:
-                writer.store(nests[name], writer.values[name][0], checks)
+    return tuple(lines)
+
+
+def row_stores(writer: KernelWriter, checks: Lines = ()) -> Lines:
+    """The stores of folds and values of rows."""
+    with writer.apart() as lines:
+        for nest in writer.kernel.nests:
+            if nest.name in writer.kernel.stores and is_row_value(writer, nest):
+                writer.store(nest, writer.values[nest.name][0], checks)
     return tuple(lines)
 
 

@@ -35,7 +35,7 @@ IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
 # Each sum goes on from the one before it, atomic adds from what is there.
 SERIAL = {"scan", "scan_part", "scan_finish", "scatter"}
 # A lane of a loop over blocks adds up what it meets of each. The interpreter's calls have kept to the tighter bound.
-BY_BLOCKS = {"loop", "part"}
+BY_BLOCKS = {"loop", "per_thread_part"}
 
 
 def excused(

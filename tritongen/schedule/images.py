@@ -8,31 +8,28 @@ memory are of different rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.plan import Axis, KernelPlan, Order, Step, Variant
-from tritongen.schedule.row_schedules import Traits, loop_variant, resident_variants, split_variant
+from tritongen.schedule.row_schedules import (
+    State,
+    Traits,
+    loop_variant,
+    resident_variants,
+    split_variant,
+)
 from tritongen.schedule.rules import conjuncts
 from tritongen.schedule.views import views
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """The walks over rows that hold for any views."""
-
-    parts: tuple[KernelPlan, ...]
-    finish: KernelPlan
-    resident: KernelPlan
-    loop: KernelPlan
-
-
 def with_images(
     step: Step,
-    general: Kernels,
-    state: tuple[tuple[str, str], ...],
+    resident: KernelPlan,
+    loop: KernelPlan,
+    state: tuple[State, ...],
     traits: Traits,
     touched,
     axes: tuple[Axis, Axis],
@@ -62,10 +59,9 @@ def with_images(
         own = f"{step.name}_channels_{kernel.name.removeprefix(f'{step.name}_')}"
         return replace(kernel, name=own, axes=walk, views=seen)
 
-    parts = tuple(reordered(k) for k in general.parts)
-    finish, resident, loop = map(reordered, (general.finish, general.resident, general.loop))
+    resident, loop = reordered(resident), reordered(loop)
     known = ("channels_last",) if channels else ("channels_last", "strided")
-    split = split_variant(parts, finish, state, False)
+    split = split_variant(loop, state, True, False)
     held = resident_variants(resident, replace(traits, several=not traits.alone, odd=""))
     first = grouped_variants(split, held) if channels else (split, *held)
     more = (
@@ -81,7 +77,7 @@ def with_images(
     used = {launch.kernel for v in kept for launch in v.launches}
     return replace(
         step,
-        kernels=(*(k for k in step.kernels if k.name in used), *parts, finish, resident, loop),
+        kernels=(*(k for k in step.kernels if k.name in used), resident, loop),
         variants=(*kept, *(replace(v, name=f"channels_{v.name}") for v in more)),
         orders=tuple(Order(fact, result, 1, -1) for fact in known),
     )

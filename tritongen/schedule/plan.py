@@ -102,7 +102,6 @@ class KernelPlan:
 
     name: str
     skeleton: str  # templates/<skeleton>.py.j2
-    role: str  # what this kernel is to its step: "whole", or "part 0", "part 1", ..., "finish"
     axes: tuple[Axis, ...]
     nests: tuple[ir.Nest, ...]
     stores: tuple[str, ...]
@@ -130,15 +129,17 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel over a grid; it takes the variant's config, or where it has one its own.
+    """A kernel over a grid; it takes the variant's config, and where it has one its own says more or otherwise.
 
-    `part`: of a kernel that `splits`, whether programs leave parts of sums in the variant's scratch.
+    Of a kernel that `splits`: `part`, whether programs leave parts of sums, and store no outputs; `scratch`, where they
+    leave them, or take those of launches before.
     """
 
     kernel: str
     grid: tuple[Rule, ...]
     config: tuple[tuple[str, Rule], ...] = ()
     part: bool = False
+    scratch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ copy on one H200 (bytes read plus written) unless a comment says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.ir.dtypes import DTYPES
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant
@@ -17,6 +17,10 @@ from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant
 STORED = " and (aligned or cols <= 8192 or 4 * cols > 3 * pow2(cols))"
 PAIRED = " and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * pow2(cols))"
 SINGLE = " and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * pow2(cols))"
+
+State = tuple[
+    tuple[str, str], ...
+]  # (name, dtype) of what one part of a row leaves of the folds of a level
 
 
 def tiles(row: Axis, size: str = "ROWS") -> str:
@@ -44,9 +48,9 @@ def block(col: Axis, rule: str) -> str:
 
 
 def split_variant(
-    parts, finish, state: tuple[tuple[str, str], ...], counts: bool, along: bool = False
+    loop: KernelPlan, state: tuple[State, ...], writes: bool, counts: bool, along: bool = False
 ) -> Variant:
-    """`state`: (name, dtype) of what one part of a row leaves behind; `along`: rows across memory run otherwise.
+    """`state`: of each level; `writes`: whether tiles are stored; `along`: rows across memory run otherwise.
 
     softmax, rms_norm and layer_norm of one row of 4,194,304 in bf16: a block of 8,192 columns a program 59, 72 and
     63% of a copy of its size (four blocks of 4,096: 46, 59, 57), of 8 rows of 1,048,576 59, 59 and 57
@@ -60,11 +64,11 @@ def split_variant(
     accumulators a lane, does best with 64 rows of 16 and 16 programs where there are many columns: over dim 0 of
     [65536, 4096] 92%, with 32 x 64 and 4 programs 77.
     """
-    row, col = finish.axes
+    row, col = loop.axes
     grid = tiles(row)
     either = (lambda strided, else_: else_) if along else "{} if strided else {}".format
-    merges = finish.skeleton == "merge"
-    paired = any(level.pairs for level in finish.levels)
+    merges = not writes
+    paired = any(level.pairs for level in loop.levels)
     # Across: rows and columns of a tile, its warps, programs a multiprocessor.
     tall, deep, few, many = "32", "64", "8", "4"
     if counts:
@@ -93,11 +97,14 @@ def split_variant(
         ("PARTS", f"spread({programs}, {grid}, min({most}, cdiv(cols, BLOCK)))"),
         ("CHUNK", chunk),
         # Fewer lanes than threads would give their layout to the whole tile.
-        *((("PARTS_POW2", "max(PARTS, 256)"),) if len(parts) > 1 or not merges else ()),
+        *((("PARTS_POW2", "max(PARTS, 256)"),) if len(state) > 1 or writes else ()),
         *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
         ("num_warps", warps),
     )
-    last = (tiles(row, "MERGE"),) if merges else ("PARTS", grid)
+    last = Launch(loop.name, (grid, "PARTS"))
+    if merges:
+        alone = ("ROWS", "MERGE"), ("PARTS_POW2", "PARTS"), ("num_warps", "num_warps")
+        last = Launch(loop.name, (tiles(row, "MERGE"),), alone)
     # Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
     # takes 182 us for 4,096 such rows, so about 6 for these.
     least = "8192" if merges or col.tail else "32768"
@@ -108,12 +115,28 @@ def split_variant(
         f"{tiles(row, either('32', '1')) if not along else 'rows'} < 2 * sms and cols > {least}",
         "too few rows to fill the GPU: several programs share one",
         config,
-        (*(Launch(p.name, ("PARTS", grid)) for p in parts), Launch(finish.name, last)),
-        tuple((part, dtype, ("rows", "PARTS")) for part, dtype in state),
+        in_passes(Launch(loop.name, (grid, "PARTS")), last, state),
+        in_parts(*state),
     )
 
 
-def two_pass_variant(two_pass, state: tuple[tuple[str, str], ...]) -> Variant:
+def in_passes(part: Launch, last: Launch, state: tuple[State, ...]) -> tuple[Launch, ...]:
+    """A launch for each level, which takes what those before it left, and one that stores what they come to."""
+    runs = []
+    for k in range(1, len(state) + 2):
+        left = tuple(name for level in state[:k] for name, _ in level)
+        run = part if k <= len(state) else last
+        config = ("PASS", str(k)), *run.config
+        runs.append(replace(run, config=config, part=k <= len(state), scratch=left))
+    return tuple(runs)
+
+
+def in_parts(*state: State) -> tuple[tuple[str, str, tuple[str, str]], ...]:
+    """Scratch for them: a column for each part of a row."""
+    return tuple((name, dtype, ("rows", "PARTS")) for level in state for name, dtype in level)
+
+
+def two_pass_variant(two_pass: KernelPlan, state: State) -> Variant:
     """Rows that do not fit in registers, in tensors that do not fit in L2; one L2 for all programs, so no AMD.
 
     What lies between the two reads of a block, LAG blocks and a row, has to stay in L2: rms_norm of 128 rows of
@@ -151,7 +174,9 @@ def two_pass_variant(two_pass, state: tuple[tuple[str, str], ...]) -> Variant:
     )
 
 
-def per_thread_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Variant:
+def per_thread_variant(
+    loop: KernelPlan, state: State, part: KernelPlan, merge: KernelPlan
+) -> Variant:
     """Few rows across memory, such as the channels of images stored channels last: each lane keeps its own state.
 
     batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
@@ -160,7 +185,7 @@ def per_thread_variant(finish, state: tuple[tuple[str, str], ...], part, merge) 
     thread, 78 and 75); all of it 94 and 88, with 8,192 elements in 8 warps 93 and 85. In bf16 [64, 256, 56, 56]
     71% (by `split` 48), [256, 256, 14, 14] 50 (22); [64, 512, 7, 7] 20 us (by `loop` 115).
     """
-    row, col = finish.axes
+    row, col = loop.axes
     grid = tiles(row)
     config = (
         ("ROWS", rows(row, "min(64, pow2(max(1, rows)))")),
@@ -170,7 +195,15 @@ def per_thread_variant(finish, state: tuple[tuple[str, str], ...], part, merge) 
         ("MERGE", "1"),
         ("num_warps", "4"),
     )
-    writes = (("PARTS_POW2", "1"), ("CHUNK", "4"), ("num_warps", "4"))
+    last = in_passes(
+        Launch(loop.name, ()),
+        Launch(
+            loop.name,
+            (grid, "cdiv(col_runs * cdiv(col_run, BLOCK), 4)"),
+            (("PARTS_POW2", "1"), ("CHUNK", "4"), ("num_warps", "4")),
+        ),
+        (state,),
+    )[-1]
     return Variant(
         "per_thread",
         f"strided and {tiles(row, '32')} < 2 * sms and cols > 512",
@@ -179,9 +212,9 @@ def per_thread_variant(finish, state: tuple[tuple[str, str], ...], part, merge) 
         (
             Launch(part.name, ("PARTS", grid)),
             Launch(merge.name, (tiles(row, "MERGE"),)),
-            Launch(finish.name, ("cdiv(col_runs * cdiv(col_run, BLOCK), 4)", grid), writes),
+            last,
         ),
-        tuple((name, dtype, ("rows", "PARTS")) for name, dtype in state),
+        in_parts(state),
     )
 
 

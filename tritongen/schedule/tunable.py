@@ -66,9 +66,9 @@ def free(step: Step, kernel: str) -> tuple[str, ...]:
 
 
 def launched(step: Step, kernel: str) -> list[tuple[Variant, Launch]]:
-    """But for parts of sums, whose number and size go with their tiles."""
+    """But for launches that share sums: the number and size of parts go with their tiles."""
     every = [(v, run) for v in step.variants for run in v.launches if run.kernel == kernel]
-    return [(v, run) for v, run in every if not run.part]
+    return [(v, run) for v, run in every if not run.scratch]
 
 
 def _free_in(step: Step, variant: Variant, run: Launch) -> set[str]:

@@ -24,7 +24,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
     axes = (Axis("row", group.row[:-1]), Axis("col", group.row[-1:]))
-    kernel = KernelPlan(f"{name}_box", "box", "whole", axes, group.nests, stores)
+    kernel = KernelPlan(f"{name}_box", "box", axes, group.nests, stores)
     variant = Variant(
         "box",
         "True",

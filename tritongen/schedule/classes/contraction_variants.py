@@ -44,10 +44,10 @@ def make(name, group, stores, dims, facts) -> Step:
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     times = "batches * " if p.batch else ""
 
-    def kernel(suffix: str, skeleton: str, role: str = "whole", **fields) -> KernelPlan:
+    def kernel(suffix: str, skeleton: str, **fields) -> KernelPlan:
         shared = {"views": seen, "products": group.products}
         return KernelPlan(
-            f"{name}_{suffix}", skeleton, role, axes, group.nests, stores, **shared, **fields
+            f"{name}_{suffix}", skeleton, axes, group.nests, stores, **shared, **fields
         )
 
     scale = group.nests[0].fold.scale
@@ -58,7 +58,7 @@ def make(name, group, stores, dims, facts) -> Step:
     pointers = kernel("tiles", "contraction", pairs=pairs, splits=splits)
     lanes = bool(tiles) and splits and not pairs and group.nests[0].dtype != "i64"
     pointers = replace(pointers, lanes=lanes and 4 in itemsizes(pointers))
-    finish = kernel("combine", "combine", "finish")
+    finish = kernel("combine", "combine")
     kernels: tuple[KernelPlan, ...] = (pointers,)
     variants = by_pointers(pointers, times, bool(tiles))
     if splits:
@@ -398,6 +398,11 @@ def in_parts_of(
         programs=str(programs) if "PROGRAMS" in grid else "",
     )
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
+    heads = part.nests[: part.products]
+    left = tuple(
+        (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
+        for head in heads
+    )
     # Loads of several parts at once: of 1,024, one after another, 6 x 35 sums waited for 200 us of 255 (H100).
     columns_ = "max(32, min(256, 2048 // PARTS))"
     ahead = ("AHEAD", "min(64, pow2(PARTS))")
@@ -409,13 +414,10 @@ def in_parts_of(
         f"{how}, in parts of K: several programs share a tile, and a second kernel adds up",
         config,
         (
-            Launch(part.name, (grid.format(tiles=tiles),), part=True),
+            Launch(part.name, (grid.format(tiles=tiles),), (), True, tuple(n for n, *_ in left)),
             Launch(finish.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), small),
         ),
-        tuple(
-            (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
-            for head in part.nests[: part.products]
-        ),
+        left,
         requires=requires,
     )
 

@@ -322,7 +322,7 @@ def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
     seen = views(read, dims, axes, facts)
     p = group.product
     shared = dict(lets=p.lets, ragged=p.ragged, slides=True)
-    return KernelPlan(name, skeleton, "whole", axes, group.nests, stores, seen, **shared)
+    return KernelPlan(name, skeleton, axes, group.nests, stores, seen, **shared)
 
 
 def _packs(group, dims, facts) -> tuple[Pack, ...]:

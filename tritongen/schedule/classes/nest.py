@@ -36,7 +36,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
     axes = (Axis("i", group.row),)
-    kernel = KernelPlan(f"{name}_nest", "nest", "whole", axes, group.nests, stores)
+    kernel = KernelPlan(f"{name}_nest", "nest", axes, group.nests, stores)
     variant = Variant(
         "nest",
         "True",

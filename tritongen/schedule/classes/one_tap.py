@@ -218,9 +218,7 @@ def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
     parts: dict[str, Any] = dict(views=found, tiles=tiles, stored=out, any_format=kept)
     if not tiles:
         return None
-    return KernelPlan(
-        f"{name}_{form.name}", "persistent", "whole", axes, group.nests, stores, **parts
-    )
+    return KernelPlan(f"{name}_{form.name}", "persistent", axes, group.nests, stores, **parts)
 
 
 def _copied(row: str) -> str:

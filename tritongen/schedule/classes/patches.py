@@ -36,7 +36,7 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
         return None
     tiles = tuple(as_view(read, seen, dims) for read, seen in zip(reads, (x, w), strict=True))
     shared = dict(tiles=tiles, lets=p.lets, ragged=p.ragged, slides=True)
-    plan = KernelPlan(f"{name}_patches", "patches", "whole", axes, group.nests, stores, **shared)
+    plan = KernelPlan(f"{name}_patches", "patches", axes, group.nests, stores, **shared)
     numbers: dict[str, Poly] = {"row": axes[1].digits[-1].hi - axes[1].digits[-1].lo}
     for dim, extent in zip(x, dims[reads[0].tensor], strict=True):
         if dim.step != poly(1):

@@ -53,7 +53,7 @@ def make(name, group, stores, dims, facts) -> Step:
 def _flat(name, group, stores, axes, seen) -> Step:
     if merged := _as_run(group):
         return _merged(name, merged, stores)
-    kernel = KernelPlan(f"{name}_flat", "flat", "whole", axes, group.nests, stores, seen)
+    kernel = KernelPlan(f"{name}_flat", "flat", axes, group.nests, stores, seen)
     variant = _flat_variant(kernel, "True", "every operand is walked as one run of elements")
     numbers = (("total", axes[0].extent),)
     return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
@@ -96,7 +96,7 @@ def _merged(name, group, stores) -> Step:
     tensors = dict.fromkeys(t for t, coords in accesses(group.nests, stores, None) if coords)
     one = Axis("i", (ir.Binder(ir.BATCH, Poly(), size("total")),))
     run = tuple(View(t, (poly(1), poly(1), size("total")), ((), (), (ir.BATCH,))) for t in tensors)
-    kernel = KernelPlan(f"{name}_flat", "flat", "whole", (one,), group.nests, stores, run)
+    kernel = KernelPlan(f"{name}_flat", "flat", (one,), group.nests, stores, run)
     flat = _flat_variant(kernel, "outer * middle == 1", "every operand lies in one run")
     step = _strided(name, group, stores, tuple((t, ()) for t in tensors))
     numbers = (*step.facts, ("total", size("total")))
@@ -115,7 +115,7 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     nests = tuple(_over(n, digits, place) for n in group.nests)
     runs = tuple((d.index,) for d in digits)
     seen = tuple(View(t, tuple(size(d) for d in MERGED_DIMS), runs) for t, _ in merged)
-    kernel = KernelPlan(f"{name}_strided", "strided", "whole", axes, nests, stores, seen)
+    kernel = KernelPlan(f"{name}_strided", "strided", axes, nests, stores, seen)
     # As bias_add, us, 4,096 elements in 8 warps and as here: f32 184 x 955 x 288 147, 102; bf16 128 x 80 x 1254 37, 28,
     # 200 x 8 x 35721 83, 73, 224 x 73 x 120 31, 26; leaky_relu of rows that lie apart, f32 280 x 425861 258, 243.
     elements = "(4096 if transposed else 1024)"
@@ -192,7 +192,7 @@ def _merged_dims(
 
 def _tile_of(name, group, stores, split: int, seen: tuple[View, ...], square: bool) -> Step:
     axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
-    kernel = KernelPlan(f"{name}_tile", "tile", "whole", axes, group.nests, stores, seen)
+    kernel = KernelPlan(f"{name}_tile", "tile", axes, group.nests, stores, seen)
     if square:
         config = (
             ("BLOCK", "min(64, max(4, pow2(cols)))"),

@@ -102,7 +102,7 @@ def make(name, group, stores, dims, facts) -> Step:
         Axis("segment", p.segments),
     )
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
-    own = f"{name}_tiles", "ragged", "whole", axes, group.nests, stores
+    own = f"{name}_tiles", "ragged", axes, group.nests, stores
     named = not all(ends_rows(g, p.segments[0], p) for g in group.nests[0].fold.guards)
     kernel = KernelPlan(*own, views=seen, named=named)
     numbers = (

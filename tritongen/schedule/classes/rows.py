@@ -19,7 +19,7 @@ from tritongen.schedule.canonical import (
     tensors_read,
 )
 from tritongen.schedule.classes import contraction as contractions
-from tritongen.schedule.images import Kernels, with_images
+from tritongen.schedule.images import with_images
 from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.paired import pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
@@ -159,38 +159,32 @@ def make(name, group, stores, dims, facts) -> Step:
     whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
     kept = all(holds_channels_last(v, dims) for v in seen if v.tensor in stores)
 
-    def kernel(suffix: str, skeleton: str, role: str, walks: tuple[Axis, Axis]) -> KernelPlan:
-        own = f"{name}_{suffix}", skeleton, role, walks
+    def kernel(suffix: str, skeleton: str, walks: tuple[Axis, Axis]) -> KernelPlan:
+        own = f"{name}_{suffix}", skeleton, walks
         return KernelPlan(*own, group.nests, stores, seen, levels, any_format=kept)
 
-    resident = kernel("rows", "rows", "whole", whole)
-    loop = kernel("loop", "loop", "whole", walked)
-    numbers = range(1, len(levels))
-    parts = tuple(
-        kernel(f"part{k if len(levels) > 2 else ''}", "part", f"part {k}", walked) for k in numbers
-    )
-    last = "finish" if _writes_tile(group, stores) else "merge"
-    finish = kernel("finish", last, "finish", walked)
+    resident = kernel("rows", "rows", whole)
+    loop = replace(kernel("loop", "loop", walked), splits=True)
     by_name = {n.name: n for n in group.nests}
-    state = tuple(found for level in levels for found in level_state(level, by_name))
-    wide_tiles = last == "finish"
+    state = tuple(tuple(level_state(level, by_name)) for level in levels[1:])
+    wide_tiles = _writes_tile(group, stores)
     places = any(is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests)
     counts = places and not wide_tiles
     runs = col_axis.tail and wide_tiles and not places
     in_lines: tuple[KernelPlan, ...] = ()
     per_thread: tuple[KernelPlan, ...] = ()
     if runs:
-        in_lines = (kernel("lines", "lines", "whole", (axes[0], col_axis)),)
+        in_lines = (kernel("lines", "lines", (axes[0], col_axis)),)
     if runs and len(levels) == 2 and _are_moments(levels[1]):
-        in_lines += (kernel("lines_loop", "lines_loop", "whole", (axes[0], col_axis)),)
+        in_lines += (kernel("lines_loop", "lines_loop", (axes[0], col_axis)),)
         per_thread = (
-            kernel("per_thread_part", "per_thread_part", "part 1", walked),
-            kernel("per_thread_merge", "per_thread_merge", "merge", walked),
+            kernel("per_thread_part", "per_thread_part", walked),
+            kernel("per_thread_merge", "per_thread_merge", walked),
         )
     two_pass: tuple[KernelPlan, ...] = ()
-    if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
+    if wide_tiles and len(levels) == 2 and not row_axis.tail and not col_axis.tail:
         counter = _free("tickets", group.nests, dims)
-        two_pass = (replace(kernel("two_pass", "two_pass", "whole", walked), counter=counter),)
+        two_pass = (replace(kernel("two_pass", "two_pass", walked), counter=counter),)
     columns, several = _has_columns(touched, group), len(tile_operands(group)) > 1
     paired = any(level.pairs for level in levels)
     odd = STORED if wide_tiles else PAIRED if paired else SINGLE
@@ -199,14 +193,14 @@ def make(name, group, stores, dims, facts) -> Step:
     widest = held_columns(_dtypes_along(group), group.doubles)
     traits = Traits(columns, counts, is_alone(group), several, widest, odd)
     variants = (
-        *(two_pass_variant(two_pass, state) for two_pass in two_pass),
-        *((per_thread_variant(finish, state, *per_thread),) if per_thread else ()),
+        *(two_pass_variant(two_pass, state[0]) for two_pass in two_pass),
+        *((per_thread_variant(loop, state[0], *per_thread),) if per_thread else ()),
         *lines_variants(*in_lines),
-        split_variant(parts, finish, state, counts, along=bool(per_thread)),
+        split_variant(loop, state, wide_tiles, counts, along=bool(per_thread)),
         *resident_variants(resident, traits),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *in_lines, loop, *two_pass, *parts, *per_thread, finish)
+    kernels = (resident, *in_lines, loop, *two_pass, *per_thread)
     why = "reducers over one set of indices"
     step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
     if not _reads_along(group, axes[1]):
@@ -215,8 +209,7 @@ def make(name, group, stores, dims, facts) -> Step:
         return replace(step, variants=few, kernels=kernels[1:])
     if kept or counts:
         return step
-    general = Kernels(parts, finish, resident, loop)
-    return with_images(step, general, state, traits, touched, axes, dims, facts)
+    return with_images(step, resident, loop, state, traits, touched, axes, dims, facts)
 
 
 def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:

@@ -130,9 +130,9 @@ def make(name, group, stores, dims, facts) -> Step:
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     shared = (axes, group.nests, stores, seen)
     end = {"reverse": group.reverse}
-    walk = KernelPlan(f"{name}_scan", "scan", "whole", *shared, **end)
-    part = KernelPlan(f"{name}_part", "scan_part", "part 1", *shared, **end)
-    finish = KernelPlan(f"{name}_finish", "scan_finish", "finish", *shared, **end)
+    walk = KernelPlan(f"{name}_scan", "scan", *shared, **end)
+    part = KernelPlan(f"{name}_part", "scan_part", *shared, **end)
+    finish = KernelPlan(f"{name}_finish", "scan_finish", *shared, **end)
     numbers = [("rows", axes[0].extent), ("cols", axes[1].extent)]
     if outer:
         numbers.append(("outers", axes[2].extent))

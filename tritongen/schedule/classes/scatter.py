@@ -93,13 +93,11 @@ def make(name, group, stores, dims, facts) -> Step:
     axes = Axis("row", tuple(b for b in points if b != inner)), Axis("col", (inner,))
     box_axes = Axis("row", sums[0].box[:-1]), Axis("col", sums[0].box[-1:])
     added = tuple(n.name for n in sums)
-    add = KernelPlan(
-        f"{name}_scatter", "scatter", "scatter", axes, _closure(sums, group.nests), added
-    )
+    add = KernelPlan(f"{name}_scatter", "scatter", axes, _closure(sums, group.nests), added)
     kernels, launches = [add], [Launch(add.name, ("cdiv(points, ROWS) * cdiv(width, BLOCK)",))]
     if behind := tuple(n for n in stores if n not in added):
         rest = tuple(n for n in group.nests if n not in sums)
-        kernels.append(KernelPlan(f"{name}_epilogue", "tile", "finish", box_axes, rest, behind))
+        kernels.append(KernelPlan(f"{name}_epilogue", "tile", box_axes, rest, behind))
         grid = ("cdiv(box_rows, ROWS) * cdiv(box_cols, BLOCK)",)
         launches.append(Launch(kernels[-1].name, grid))
     places_ = box_axes[0].extent * box_axes[1].extent
@@ -154,9 +152,9 @@ def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
     lines = tuple(dealt.get(n.name, n) for n in _closure(sums, group.nests))
     rest = tuple(merged.get(n.name, n) for n in group.nests)
     own = tuple(n.name for n in dealt.values())
-    add = KernelPlan(f"{name}_deal", "scatter", "scatter", axes, lines, own)
+    add = KernelPlan(f"{name}_deal", "scatter", axes, lines, own)
     walked = Axis("row", sums[0].box), Axis("col", (copy,))
-    merge = KernelPlan(f"{name}_merge", "rows", "finish", walked, rest, stores)
+    merge = KernelPlan(f"{name}_merge", "rows", walked, rest, stores)
     few = floordiv(poly(1 << 17), extreme("max", (poly(1), places)))
     copies = extreme("max", (poly(1), extreme("min", (poly(128), few))))
     return add, merge, tuple(dealt.values()), copies

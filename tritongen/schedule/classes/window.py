@@ -313,7 +313,7 @@ def unrolled(name, group, stores, facts, kind, col, orders=()):
     at = stepped(group.nests, digits, window_of(group), facts)
     step = () if at is None else (digits.pop(at),)
     axes = (Axis("row", tuple(digits)), Axis("step", step), Axis("col", (group.row[col],)))
-    kernel = KernelPlan(f"{name}_{kind}", "window", "whole", axes, group.nests, stores)
+    kernel = KernelPlan(f"{name}_{kind}", "window", axes, group.nests, stores)
     called = (
         ("outer", "along", "lanes", "lanes_extent")
         if orders
