@@ -257,7 +257,7 @@ def test_lanes_of_a_loop_add_in_a_chain_and_a_row_that_is_held_does_not():
     for k in range(64):
         chain = chain + x[k]
     assert not judge(chain, expect(op, {"x": x})["y"]).ok
-    for kind, excused in (("loop", True), ("part", True), ("rows", False)):
+    for kind, excused in (("loop", True), ("per_thread_part", True), ("rows", False)):
         assert passes(chain, op, {"x": x}, kind) is excused
     assert not passes(chain * (1 + 2.0**-12), op, {"x": x}, "loop")
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from tritongen.lib.coefficients import coefficients
 
-L2_BYTES = 35e6  # what is found again, of an H200's 50 MB: of 30 MB most (287 channels), of 39 MB little (389)
-
 
 def cdiv(a: int, b: int) -> int:
     """triton.cdiv, in a tenth of its time."""
@@ -205,9 +203,10 @@ def convolution_us(
     moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / own.memory
     again = 0.0
     if kind != "patches":
-        # A tap follows all channels of the one before: what all programs hold of these is in L2 still, or is not.
+        # A tap follows all channels of the one before. What all programs hold of these is in L2 still, or is not: of 30 MB
+        # most was found again (287 channels), of 39 MB little (389), of an H200's 50.
         held = beside * gpu.sms * rows * channels * itemsize
         again = 1e-6 * batches * M * terms / phases * itemsize
-        again /= own.memory if held > L2_BYTES else own.l2
+        again /= own.memory if held > 35e6 else own.l2
     us = start + _slowest(tiles, moved, again)
     return us + (own.pack_us + 2e-6 * copied / own.pack if copied else 0)
