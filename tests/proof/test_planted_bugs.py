@@ -48,7 +48,12 @@ BUGS = (
         "_acc = (y_sum_acc + x).to(x_ptr.dtype.element_ty).to(COMPUTE)",
     ),
     Bug("bound off by one", "rms_norm", "col < D", "col < D - 1"),
-    Bug("last block left out", "layer_norm", "range(0, D, BLOCK)", "range(0, D - 1, BLOCK)"),
+    Bug(
+        "last block left out",
+        "layer_norm",
+        "range(begin, end, BLOCK)",
+        "range(begin, end - 1, BLOCK)",
+    ),
     Bug("output read again unrounded", "twice", ".to(x_ptr.dtype.element_ty)", ""),
     Bug("i32 accumulator", "count", "tl.int64", "tl.int32"),
     Bug("stride taken for 1", "softmax", "*x.stride()", "x.stride(0), 1"),
