@@ -296,7 +296,9 @@ def choose_batch_norm_train(
             ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
             BLOCK=(BLOCK := min(4096 // ROWS, max(16, lib.pow2(col_run)))),
             PARTS=(PARTS := lib.spread(3 * gpu.sms, lib.cdiv(rows, ROWS), 512)),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), MERGE=1, num_warps=4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            WRITES=max(4, lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), 65535)), MERGE=1,
+            num_warps=4,
         )  # fmt: skip
     # short runs: many of them a tile
     if (
@@ -367,7 +369,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "per_thread":
-        ROWS, PARTS = config["ROWS"], config["PARTS"]
+        ROWS, PARTS, WRITES = config["ROWS"], config["PARTS"], config["WRITES"]
         mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
@@ -375,22 +377,22 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         batch_norm_train_per_thread_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
             COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **lib.config_without(config, "MERGE"),
+            **lib.config_without(config, "WRITES", "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         batch_norm_train_per_thread_merge[grid](
             mu_sum_part, var_sum_part, var_sum_count, C,
-            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES"),
         )  # fmt: skip
-        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), 4))
+        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), WRITES))
         batch_norm_train_loop[grid](
             x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
             bias.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, PARTS_POW2=1, CHUNK=4, num_warps=4,
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS,
+            var_sum_count_ptr=var_sum_count, PASS=2, PARTS_POW2=1, CHUNK=WRITES,
+            num_warps=4, ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS,
         )  # fmt: skip
     elif variant == "lines_loop":
         grid = (C,)

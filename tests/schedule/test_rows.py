@@ -223,6 +223,10 @@ def test_statistics_across_memory_keep_a_state_a_lane():
         f"batch_norm_train_{k}" for k in ("per_thread_part", "per_thread_merge", "loop")
     ]
     assert last.config["PASS"] == 2
+    x = torch.empty(64, 64, 512, 520, device="meta").to(memory_format=torch.channels_last)
+    *_, last = launches("batch_norm_train", x, *(torch.empty(64, device="meta"),) * 2)
+    blocks = 64 * -(-512 * 520 // last.config["BLOCK"])
+    assert last.grid[1] <= 65535 and last.grid[1] * last.config["CHUNK"] >= blocks
     loop = inspect.getsource(part.kernel.fn).split("for step in")[1].split("mu_sum, var_sum =")[0]
     assert "tl.sum" not in loop and "lib.take_each(" in loop
 

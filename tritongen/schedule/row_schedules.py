@@ -186,12 +186,13 @@ def per_thread_variant(
     71% (by `split` 48), [256, 256, 14, 14] 50 (22); [64, 512, 7, 7] 20 us (by `loop` 115).
     """
     row, col = loop.axes
-    grid = tiles(row)
+    grid, blocks = tiles(row), "col_runs * cdiv(col_run, BLOCK)"
     config = (
         ("ROWS", rows(row, "min(64, pow2(max(1, rows)))")),
         ("BLOCK", block(col, "4096 // ROWS")),
         ("PARTS", f"spread(3 * sms, {grid}, 512)"),
-        ("CHUNK", "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"),
+        ("CHUNK", f"cdiv({blocks}, PARTS)"),
+        ("WRITES", f"max(4, cdiv({blocks}, 65535))"),  # a grid has no more along its second axis
         ("MERGE", "1"),
         ("num_warps", "4"),
     )
@@ -199,8 +200,8 @@ def per_thread_variant(
         Launch(loop.name, ()),
         Launch(
             loop.name,
-            (grid, "cdiv(col_runs * cdiv(col_run, BLOCK), 4)"),
-            (("PARTS_POW2", "1"), ("CHUNK", "4"), ("num_warps", "4")),
+            (grid, f"cdiv({blocks}, WRITES)"),
+            (("PARTS_POW2", "1"), ("CHUNK", "WRITES"), ("num_warps", "4")),
         ),
         (state,),
     )[-1]
