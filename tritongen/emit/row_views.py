@@ -62,9 +62,7 @@ class Fold:
     take: str = ""  # how it enters the state
     result: str = ""
     reduce: str = ""  # the state of lanes or parts as one a row; "" where it is that already
-    settle: (
-        Lines
-    ) = ()  # of the state a row, behind the walk alone: places are numbered as in the whole row
+    settle: Lines = ()  # behind the walk alone: places are numbered as in the whole row
     merged: str = ""  # the state of a row that `merge` makes of what was left
     merge: str = ""
     finish: Lines = ()  # of the state a row: what the fold is

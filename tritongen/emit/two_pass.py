@@ -23,9 +23,8 @@ def two_pass(writer: KernelWriter) -> KernelView:
     tile, counter = open_tile(writer), writer.pointer(writer.kernel.counter)
     first, level = writer.kernel.levels
     fresh = dict(writer.index), dict(writer.axis_mask)
-    writer.evict = dict.fromkeys(
-        tiled_reads(writer), '"evict_last"'
-    )  # read once more, further back
+    # Read once more, further back.
+    writer.evict = dict.fromkeys(tiled_reads(writer), '"evict_last"')
     values = row_values(writer, first)  # of the folds' terms
     steps = Steps(f"tl.minimum({tile.cols} - start, BLOCK)", "part * BLOCK", final=False)
     folding = walk_level(writer, level, steps)

@@ -27,11 +27,8 @@ from tritongen.emit.view import KernelView
 from tritongen.schedule.canonical import free_indices, reads
 from tritongen.schedule.plan import Level
 
-SHARED = {
-    "PASS": 0,
-    "PARTS": 1,
-    "PARTS_POW2": 1,
-}  # what launches are told in which programs share rows
+# What launches are told in which programs share rows.
+SHARED = {"PASS": 0, "PARTS": 1, "PARTS_POW2": 1}
 
 
 # ---- kernels -------------------------------------------------------------------------------------
