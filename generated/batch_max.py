@@ -152,8 +152,9 @@ def choose_batch_max_float(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -176,8 +177,8 @@ def choose_batch_max_float(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -245,8 +246,9 @@ def choose_batch_max_int(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -269,8 +271,8 @@ def choose_batch_max_int(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -528,8 +530,9 @@ def choose_batch_max_backward_y_at(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not strided:

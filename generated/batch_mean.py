@@ -92,8 +92,9 @@ def choose_batch_mean(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -116,8 +117,8 @@ def choose_batch_mean(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 

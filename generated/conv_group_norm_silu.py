@@ -932,7 +932,7 @@ def choose_conv_group_norm_silu_y(
     # any width
     return "channels_loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -2237,7 +2237,7 @@ def choose_conv_group_norm_silu_forward_y(
     # any width
     return "channels_loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -3992,8 +3992,9 @@ def choose_conv_group_norm_silu_backward_mu_sum(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -4127,8 +4128,9 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -4150,8 +4152,8 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -4257,8 +4259,9 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -4280,8 +4283,8 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -4429,8 +4432,9 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -4448,8 +4452,8 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 

@@ -114,8 +114,9 @@ def choose_huber(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -138,8 +139,8 @@ def choose_huber(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -524,8 +525,9 @@ def choose_huber_backward(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (

@@ -390,8 +390,9 @@ def choose_instance_norm(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -410,7 +411,7 @@ def choose_instance_norm(
     # any width
     return "channels_loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -1302,8 +1303,9 @@ def choose_instance_norm_backward_mu_sum(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -1322,7 +1324,7 @@ def choose_instance_norm_backward_mu_sum(
     # any width
     return "channels_loop", dict(
         ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8 if strided else 8,
+        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -1511,8 +1513,9 @@ def choose_instance_norm_backward_dgain(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -1621,8 +1624,9 @@ def choose_instance_norm_backward_deps(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:

@@ -108,8 +108,8 @@ def choose_middle_mean(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=min(max(1, 8192 // BLOCK), lib.pow2(max(1, row_run))),
-            num_warps=4 if BLOCK <= 16 else 8,
+            ROWS=min(max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK), lib.pow2(max(1, row_run))),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -133,8 +133,8 @@ def choose_middle_mean(
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(min(64, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))),
-        BLOCK=4096 // ROWS, num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(min(32, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 

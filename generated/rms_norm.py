@@ -188,8 +188,9 @@ def choose_rms_norm(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # rows fit in registers
     if (
@@ -756,8 +757,9 @@ def choose_rms_norm_backward_ms_sum(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not strided:
@@ -874,8 +876,9 @@ def choose_rms_norm_backward_dgain(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not strided:
@@ -892,8 +895,8 @@ def choose_rms_norm_backward_dgain(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 
@@ -971,8 +974,9 @@ def choose_rms_norm_backward_deps(
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
-            num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -995,8 +999,8 @@ def choose_rms_norm_backward_deps(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        ROWS=(ROWS := min(64, lib.pow2(max(1, rows))) if strided else 1), BLOCK=4096 // ROWS,
-        num_warps=16 if strided else 8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
+        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
     )  # fmt: skip
 
 

@@ -169,8 +169,8 @@ for way in ways(built.plans["two"][0]):
 @pytest.mark.parametrize(
     "name, call, tile",
     [
-        ("column_sum", {"x": (1224, 4)}, (4, 1024)),  # four rows across memory had a tile of 64
-        ("kl_div", {"x": (1800, 26687), "t": (26687, 1800)}, (64, 64)),  # x lies across, t does not
+        ("column_sum", {"x": (1224, 4)}, (4, 512)),  # four rows across memory had a tile of 64
+        ("kl_div", {"x": (1800, 26687), "t": (26687, 1800)}, (32, 64)),  # x lies across, t does not
     ],
 )
 def test_tiles_are_as_tall_as_there_are_rows_and_serve_both_orders(name, call, tile):
