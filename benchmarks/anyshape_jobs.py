@@ -116,7 +116,7 @@ def variants(key: Key, device: str) -> dict[str, Any]:
                     raise
         best = sorted(found, key=found.__getitem__)[:3]
         found |= {n: 1e6 * s for n, s in timed({n: calls[n] for n in best}, device).items()}
-        choices = trace(module, op.name, metas(args)).choices
+        choices = trace(module, op.name, metas(args), at_hand()).choices
         facts = {c.step: {n: v for n, v in c.facts.items() if n != "gpu"} for c in choices}
         return {"choice": taken(choices, plan).name, "us": found, "facts": facts}
     finally:
@@ -142,11 +142,11 @@ def legal(module: ModuleType, op: Op, args: dict[str, Any], plan: Plan) -> Itera
     names = set()
     for way in ways(plan):
         with forced(module, plan, way, small=False), watched(module, plan) as told:
-            trace(module, op.name, args)
+            trace(module, op.name, args, at_hand())
         if all(told.get(step, variant) == variant for step, variant in way.variants):
             names.add(way.name)
             yield way
-    chosen = taken(trace(module, op.name, args).choices, plan)
+    chosen = taken(trace(module, op.name, args, at_hand()).choices, plan)
     if chosen.name not in names:
         yield chosen
 
@@ -233,7 +233,7 @@ def problem_with(one: Call, want: Any, is_ours: bool, op: Op) -> str:
 
 
 def chosen(module: ModuleType, op: Op, args: dict[str, Any]) -> str:
-    return "+".join(c.variant for c in trace(module, op.name, metas(args)).choices)
+    return "+".join(c.variant for c in trace(module, op.name, metas(args), at_hand()).choices)
 
 
 def timed(calls: dict[str, Call], device: str) -> dict[str, float]:

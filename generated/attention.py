@@ -573,7 +573,7 @@ def choose_attention_m(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
@@ -1818,7 +1818,7 @@ def choose_attention_backward_m(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
@@ -1916,7 +1916,7 @@ def choose_attention_backward_do_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # a row fits in registers
@@ -2398,7 +2398,7 @@ def choose_attention_backward_dscale(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers

@@ -153,8 +153,8 @@ def choose_batch_max_float(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -247,7 +247,7 @@ def choose_batch_max_int(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
@@ -511,7 +511,7 @@ def batch_max_backward_dx_tile(
 
 
 def choose_batch_max_backward_y_at(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -531,8 +531,8 @@ def choose_batch_max_backward_y_at(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not strided:
@@ -569,13 +569,15 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
+    in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_batch_max_backward_y_at(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_at_best = torch.empty((batch, PARTS), dtype=compute, device=x.device)

@@ -3993,8 +3993,8 @@ def choose_conv_group_norm_silu_backward_mu_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -4129,8 +4129,8 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -4260,8 +4260,8 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -4433,8 +4433,8 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:

@@ -1499,8 +1499,8 @@ def choose_group_norm_backward_mu_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -1623,8 +1623,8 @@ def choose_group_norm_backward_dy_rsqrt_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -1728,8 +1728,8 @@ def choose_group_norm_backward_dvar_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -1893,8 +1893,8 @@ def choose_group_norm_backward_dx(
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -2077,8 +2077,8 @@ def choose_group_norm_backward_deps(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:

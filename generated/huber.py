@@ -115,8 +115,8 @@ def choose_huber(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -500,7 +500,7 @@ def huber_backward_two_pass(
 
 
 def choose_huber_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -526,8 +526,8 @@ def choose_huber_backward(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -571,13 +571,14 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     dx = dx.view(batch)
     dt = dt.view(batch)
     rows = 1
+    in_f64 = torch.float64 in (x.dtype, t.dtype)
     variant, config = choose_huber_backward(
         rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
-        gpu=lib.gpu(t.device),
+        in_f64=in_f64, gpu=lib.gpu(t.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)

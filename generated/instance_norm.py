@@ -391,8 +391,8 @@ def choose_instance_norm(
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -1304,8 +1304,8 @@ def choose_instance_norm_backward_mu_sum(
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -1514,8 +1514,8 @@ def choose_instance_norm_backward_dgain(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
@@ -1625,8 +1625,8 @@ def choose_instance_norm_backward_deps(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (16384 if in_f64 else 32768) and not strided:

@@ -786,7 +786,7 @@ def choose_int8_linear_backward_dsx(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # rows fit in registers
@@ -869,7 +869,7 @@ def choose_int8_linear_backward_dsw(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=4 if BLOCK <= 128 else 8,
         )  # fmt: skip
     # rows fit in registers

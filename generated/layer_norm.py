@@ -195,7 +195,8 @@ def layer_norm_two_pass(
 
 
 def choose_layer_norm(
-    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, itemsize: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -228,8 +229,8 @@ def choose_layer_norm(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # rows fit in registers
     if (
@@ -272,14 +273,15 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
+    in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype)
     variant, config = choose_layer_norm(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
-        gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        itemsize=y.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -772,7 +774,7 @@ def layer_norm_backward_deps_loop(
 
 
 def choose_layer_norm_backward_mu_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -792,8 +794,8 @@ def choose_layer_norm_backward_mu_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not strided:
@@ -830,13 +832,15 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
+    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
     variant, config = choose_layer_norm_backward_mu_sum(
         rows=batch, cols=D, strided=strided,
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -895,7 +899,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
 
 
 def choose_layer_norm_backward_dw(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -913,8 +917,8 @@ def choose_layer_norm_backward_dw(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not strided:
@@ -944,12 +948,14 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     x = lib.reshaped(x, batch, D)
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < x.stride(1) < x.stride(0)
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
     variant, config = choose_layer_norm_backward_dw(
-        rows=D, cols=batch, strided=strided, aligned=aligned, gpu=lib.gpu(dy.device),
+        rows=D, cols=batch, strided=strided, aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
@@ -1013,8 +1019,8 @@ def choose_layer_norm_backward_deps(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (

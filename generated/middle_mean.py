@@ -106,10 +106,13 @@ def choose_middle_mean(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
+        BLOCK = max(16, lib.pow2(cols))
+        ROWS = min(
+            max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            lib.pow2(max(1, row_run)),
+        )
         return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=min(max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK), lib.pow2(max(1, row_run))),
-            num_warps=2 if BLOCK <= 128 else 4,
+            BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (

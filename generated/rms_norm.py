@@ -163,7 +163,7 @@ def rms_norm_two_pass(
 
 
 def choose_rms_norm(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -189,8 +189,8 @@ def choose_rms_norm(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # rows fit in registers
     if (
@@ -233,13 +233,15 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype)
     variant, config = choose_rms_norm(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -732,7 +734,7 @@ def rms_norm_backward_deps_loop(
 
 
 def choose_rms_norm_backward_ms_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -758,8 +760,8 @@ def choose_rms_norm_backward_ms_sum(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not strided:
@@ -796,13 +798,15 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_rms_norm_backward_ms_sum(
         rows=batch, cols=D, strided=strided,
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
@@ -859,7 +863,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
 
 
 def choose_rms_norm_backward_dgain(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -877,8 +881,8 @@ def choose_rms_norm_backward_dgain(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not strided:
@@ -908,12 +912,14 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     x = lib.reshaped(x, batch, D)
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < x.stride(1) < x.stride(0)
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
+    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_rms_norm_backward_dgain(
-        rows=D, cols=batch, strided=strided, aligned=aligned, gpu=lib.gpu(dy.device),
+        rows=D, cols=batch, strided=strided, aligned=aligned, in_f64=in_f64,
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
@@ -975,8 +981,8 @@ def choose_rms_norm_backward_deps(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (

@@ -151,7 +151,7 @@ def row_argmax_int_loop(
 
 
 def choose_row_argmax_float(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -171,8 +171,8 @@ def choose_row_argmax_float(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not strided:
@@ -207,13 +207,15 @@ def choose_row_argmax_float(
 def launch_row_argmax_float(x, i) -> None:
     """Computes i by the variant that fits, unchecked."""
     N, D = x.shape
+    in_f64 = x.dtype == torch.float64
     variant, config = choose_row_argmax_float(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
@@ -269,7 +271,7 @@ def choose_row_argmax_int(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers

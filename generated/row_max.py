@@ -153,8 +153,8 @@ def choose_row_max_float(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if (
@@ -244,7 +244,7 @@ def choose_row_max_int(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
+            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
             num_warps=2 if BLOCK <= 128 else 4,
         )  # fmt: skip
     # a row fits in registers
@@ -496,7 +496,7 @@ def row_max_backward_dx_tile(
 
 
 def choose_row_max_backward_y_at(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
@@ -516,8 +516,8 @@ def choose_row_max_backward_y_at(
     if strided and 0 < cols <= 512:
         return "strided", dict(
             BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
+            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
+            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not strided:
@@ -552,13 +552,15 @@ def choose_row_max_backward_y_at(
 def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, D = x.shape
+    in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_row_max_backward_y_at(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    compute = torch.float64 if in_f64 else torch.float32
+    COMPUTE = tl.float64 if in_f64 else tl.float32
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)

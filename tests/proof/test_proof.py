@@ -201,7 +201,7 @@ def test_every_variant_is_forced_and_small_blocks_stay_legal():
     (plan,) = pipeline.build((ROOT / "specs/softmax.op").read_text(), "softmax").plans["softmax"]
     assert {"split", "rows", "loop"} <= {way.name for way in ways(plan)}
     (step,) = plan.steps
-    facts = {"rows": 3, "cols": 100, "strided": False, "aligned": False, "sms": 8}
+    facts = {"rows": 3, "cols": 100, "strided": False, "aligned": False, "in_f64": False, "sms": 8}
     for variant in step.variants:
         small = config_of(step, variant, facts, small=True)
         assert small["BLOCK"] == (128 if variant.name in ("rows", "strided") else 16)

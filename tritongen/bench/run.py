@@ -37,7 +37,7 @@ from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 from tritongen.shapes import elements, random_arguments, shape_text
 from tritongen.syntax.ref import parse_ref, ref_python
-from tritongen.trace import Choice, trace
+from tritongen.trace import Choice, at_hand, trace
 
 RIVALS = ("eager", "compile", "max-autotune")
 
@@ -130,7 +130,7 @@ def _rows(
     hosts = host_times(sound) if timer is None else {}
     cost = op_cost(plan, args)
     bound = least(cost, peaks)
-    calls = trace(module, plan.op.name, args)
+    calls = trace(module, plan.op.name, args, at_hand())
     moved = sum(
         least(k.cost, peaks).seconds for s in step_costs(plan, args, calls) for k in s.kernels
     )

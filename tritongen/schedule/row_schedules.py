@@ -276,6 +276,7 @@ class Traits:
     counts: bool  # whether places are folded, and nothing is written along the row
     alone: bool  # whether one operand is a tile and none is a number a row (`is_alone`)
     several: bool  # whether more than one operand is a tile
+    doubles: bool  # whether a call may compute in f64
     widest: str  # the most columns held, of `held_columns`
     odd: str = ""  # which rows that are not aligned are held, "" for all
 
@@ -312,17 +313,16 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     # H100, us, 8,192 elements in 8 warps and as here: means over the middle of 3000 x 40 x 100 in bf16 34 and 17, of 793 x 88 x 312
     # 37 and 28, of 1500 x 140 x 255 69 and 64; softmax of 700000 x 19 across 126 and 37, of 300000 x 60 59 and 35, of
     # 50000 x 450 45 and 43; in f32 of 350000 x 19 48 and 26; layer_norm of 100000 x 200 in bf16 45 and 40.
+    # Of f64 a thread holds half as many: 4,096 in two warps spilt.
+    single, warps = " and not in_f64" if traits.doubles else "", 4 if traits.several else 2
     strided = Variant(
         "strided",
         "strided and 0 < cols <= 512",
         "short rows whose elements lie far apart: memory runs along the rows' own axis",
         (
             ("BLOCK", "max(16, pow2(cols))"),
-            ("ROWS", rows(row, "max(1, (4096 if BLOCK <= 128 else 8192) // BLOCK)")),
-            (
-                "num_warps",
-                f"{4 if traits.several else 2} if BLOCK <= 128 else {8 if traits.several else 4}",
-            ),
+            ("ROWS", rows(row, f"max(1, (8192 if BLOCK > 128{single} else 4096) // BLOCK)")),
+            ("num_warps", f"{warps} if BLOCK <= 128{single} else {2 * warps}"),
         ),
         launch,
         requires=in_registers,

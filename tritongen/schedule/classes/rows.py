@@ -191,7 +191,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if col_axis.tail or counts or columns and several:
         odd = ""
     widest = held_columns(_dtypes_along(group), group.doubles)
-    traits = Traits(columns, counts, is_alone(group), several, widest, odd)
+    traits = Traits(columns, counts, is_alone(group), several, group.doubles, widest, odd)
     variants = (
         *(two_pass_variant(two_pass, state[0]) for two_pass in two_pass),
         *((per_thread_variant(loop, state[0], *per_thread),) if per_thread else ()),
