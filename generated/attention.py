@@ -833,7 +833,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=8,
+    lib=9,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -2639,7 +2639,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=8,
+    lib=9,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

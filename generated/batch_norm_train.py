@@ -527,7 +527,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=8,
+    lib=9,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -1299,7 +1299,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=8,
+    lib=9,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

@@ -617,7 +617,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -1783,7 +1783,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

@@ -197,7 +197,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=8,
+    lib=9,
     allocate=allocate_column_sum,
     reference=column_sum_reference,
     equals=column_sum_torch,
@@ -325,7 +325,7 @@ def column_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=8,
+    lib=9,
     allocate=allocate_column_sum_backward,
     reference=column_sum_backward_reference,
     linear=(("x", "dy"),),

@@ -574,20 +574,20 @@ def choose_conv2d(
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
-            STEPS=max(1, min(lib.pow2(along), 8, 400 // max(1, terms))),
-        ), "channels", taps * channels),
-        ("runs", (channels == 1 or not channels_last) and terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
+            ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
+            num_warps=1, STEPS=(STEPS := max(1, min(lib.pow2(along), 8, 400 // max(1, terms)))),
+        ), "channels", taps * channels, 0, 2, 8, lib.cdiv(outer, ROWS) * lib.cdiv(along, STEPS) * lib.cdiv(lanes, BLOCK) * ROWS * STEPS * BLOCK, N > 1),
+        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
+            STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms)))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        ), "runs", taps * channels, 0, 2, 1 if line % 2 else 8),
-        ("window", (channels == 1 or not channels_last) and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+        ), "runs", taps * channels, 0, 2, 1 if channels_last else 1 if line % 2 else 2 if line % 4 else 8, lib.cdiv(lines, ROWS) * lib.cdiv(steps, STEPS) * lib.cdiv(cols, BLOCK) * ROWS * STEPS * BLOCK, stored_last),
+        ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=(ROWS := max(1, 64 // BLOCK)),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms))),
-        ), "window", taps * channels),
+            STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms)))),
+        ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(steps, STEPS) * lib.cdiv(cols, BLOCK) * ROWS * STEPS * BLOCK, stored_last),
         ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -962,7 +962,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -1832,14 +1832,15 @@ def choose_conv2d_backward_dx(
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("channels", channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(64 if terms <= 10 else 32, lib.pow2(lanes)))),
-            ROWS=max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK), num_warps=1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // max(1, terms))),
-        ), "channels", taps * channels),
-        ("window", (channels == 1 or not channels_last) and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
+            num_warps=1,
+            STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // max(1, terms)))),
+        ), "channels", taps * channels, 0, 2, 8, lib.cdiv(outer, ROWS) * lib.cdiv(lanes, STEPS * BLOCK) * ROWS * STEPS * BLOCK, N > 1),
+        ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 64 // BLOCK)),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
-        ), "window", taps * channels),
+            STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
+        ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK, stored_last),
         ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
@@ -2030,16 +2031,16 @@ def choose_conv2d_backward_dw(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms))),
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
+            STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms)))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        ), "runs", taps * channels, 0, 2, 1 if line % 2 else 8),
+        ), "runs", taps * channels, 0, 2, 1 if line % 2 else 2 if line % 4 else 8, lib.cdiv(lines, ROWS) * lib.cdiv(steps, STEPS) * lib.cdiv(cols, BLOCK) * ROWS * STEPS * BLOCK),
         ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=(ROWS := max(1, 64 // BLOCK)),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms))),
-        ), "window", taps * channels),
+            STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms)))),
+        ), "window", taps * channels, 0, 2, 8, lib.cdiv(lines, ROWS) * lib.cdiv(steps, STEPS) * lib.cdiv(cols, BLOCK) * ROWS * STEPS * BLOCK),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
             BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
@@ -2462,7 +2463,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

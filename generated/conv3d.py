@@ -674,7 +674,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -1879,7 +1879,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

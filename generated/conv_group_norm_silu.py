@@ -1242,7 +1242,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -2546,7 +2546,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -5196,7 +5196,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

@@ -661,7 +661,7 @@ def conv_transpose3d_torch(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv_transpose3d,
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
@@ -1673,7 +1673,7 @@ def conv_transpose3d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_conv_transpose3d_backward,
     reference=conv_transpose3d_backward_reference,
     precision=("conv",),

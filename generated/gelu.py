@@ -161,7 +161,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_gelu,
     reference=gelu_reference,
     equals=gelu_torch,
@@ -346,7 +346,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_gelu_backward,
     reference=gelu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

@@ -672,7 +672,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -2363,7 +2363,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

@@ -256,7 +256,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=8,
+    lib=9,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -720,7 +720,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=8,
+    lib=9,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

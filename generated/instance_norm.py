@@ -617,7 +617,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -1852,7 +1852,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

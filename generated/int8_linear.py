@@ -351,7 +351,7 @@ def int8_linear_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=8,
+    lib=9,
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
     linear=(("sx",), ("sw",)),
@@ -1006,7 +1006,7 @@ def int8_linear_backward_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=8,
+    lib=9,
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),

@@ -401,7 +401,7 @@ def layer_norm_torch(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_layer_norm,
     reference=layer_norm_reference,
     equals=layer_norm_torch,
@@ -1216,7 +1216,7 @@ def layer_norm_backward_reference(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_layer_norm_backward,
     reference=layer_norm_backward_reference,
     linear=(("dy",),),

@@ -180,7 +180,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_leaky_relu,
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
@@ -519,7 +519,7 @@ def leaky_relu_backward_reference(
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
     linear=(("dy",),),

@@ -232,7 +232,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=8,
+    lib=9,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -588,7 +588,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=8,
+    lib=9,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),

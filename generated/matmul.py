@@ -526,7 +526,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/matmul.op",
-    lib=8,
+    lib=9,
     allocate=allocate_matmul,
     reference=matmul_reference,
     equals=matmul_torch,
@@ -1529,7 +1529,7 @@ def matmul_backward_reference(
 
 @runtime.op(
     "specs/matmul.op",
-    lib=8,
+    lib=9,
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),

@@ -365,7 +365,7 @@ def max_pool1d_torch(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
@@ -839,7 +839,7 @@ def max_pool1d_backward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=8,
+    lib=9,
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),

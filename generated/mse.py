@@ -215,7 +215,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/mse.op",
-    lib=8,
+    lib=9,
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
@@ -480,7 +480,7 @@ def mse_backward_reference(
 
 @runtime.op(
     "specs/mse.op",
-    lib=8,
+    lib=9,
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),

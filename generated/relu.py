@@ -158,7 +158,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_relu,
     reference=relu_reference,
     equals=relu_torch,
@@ -339,7 +339,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=8,
+    lib=9,
     allocate=allocate_relu_backward,
     reference=relu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

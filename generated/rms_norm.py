@@ -348,7 +348,7 @@ def rms_norm_torch(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
@@ -1161,7 +1161,7 @@ def rms_norm_backward_reference(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=8,
+    lib=9,
     allocate=allocate_rms_norm_backward,
     reference=rms_norm_backward_reference,
     linear=(("dy",),),

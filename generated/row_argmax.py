@@ -407,7 +407,7 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_argmax.op",
-    lib=8,
+    lib=9,
     allocate=allocate_row_argmax,
     reference=row_argmax_reference,
     equals=row_argmax_torch,

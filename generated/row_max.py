@@ -376,7 +376,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_max.op",
-    lib=8,
+    lib=9,
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
@@ -667,7 +667,7 @@ def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/row_max.op",
-    lib=8,
+    lib=9,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
     linear=(("dy",),),

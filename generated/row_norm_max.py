@@ -308,7 +308,7 @@ def row_norm_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=8,
+    lib=9,
     allocate=allocate_row_norm_max,
     reference=row_norm_max_reference,
     equals=row_norm_max_torch,
@@ -875,7 +875,7 @@ def row_norm_max_backward_reference(
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=8,
+    lib=9,
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
     linear=(("dy",),),

@@ -75,8 +75,10 @@ def copied_bytes(*operands: torch.Tensor) -> int:
 
 
 def transposed_bytes(*operands: torch.Tensor) -> int:
-    """The size of those second factors that are copied by columns (`tiles`)."""
-    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+    """The size of those second factors that a descriptor takes by rows alone: `tiles` copies them by columns."""
+    return sum(
+        x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1 and is_aligned(x)
+    )
 
 
 def vectorized(*operands: torch.Tensor) -> bool:

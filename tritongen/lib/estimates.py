@@ -161,8 +161,8 @@ def convolution_us(
     among the batches; its channels; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a
     sum of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
     `digits`: the indices that a term is taken apart into; `together`: elements that a lane loads at once, 8 for as many as
-    fit; `places`: how many are computed, where that is not M; `uneven`: whether lanes store one element, where
-    others store 16 bytes. One tap by "descriptors" is a product of matrices whose
+    fit; `places`: how many are computed, where that is not M, or by lanes that add up one each, how many sums; `uneven`:
+    whether lanes store one element, where others store 16 bytes, or each of those that add up to a sector of its own. One tap by "descriptors" is a product of matrices whose
     terms are the channels, by "planes" one for each image of so many `places`.
     """
     sizes, phases, channels, operand_bytes, itemsize, stored_bytes, gpu = call
@@ -175,13 +175,13 @@ def convolution_us(
     own = coefficients(gpu)
     row = own.convolutions[kind, max(2, min(itemsize, 4))]
     start, tile, wait, flops, edge, load, store, slower = row
-    if kind in ("channels", "runs", "window"):  # lanes that add up one each, without tensor cores
-        loaded = 1e-6 * math.prod(sizes) * terms * itemsize / (load * gpu.sms)
-        loaded *= 2 if together == 1 else 1  # runs of lines that begin anywhere
-        moved = 1e-6 * (operand_bytes + stored_bytes * math.prod(sizes)) / own.memory
-        return start + _slowest(wait * terms, loaded, moved)
-    narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
     batches, M, N = sizes
+    if kind in ("channels", "runs", "window"):  # lanes that add up one each, without tensor cores
+        added = 1e-4 * store + 1e-6 * terms * itemsize / load * max(1, 4 / together)
+        sector = 32 if uneven else stored_bytes
+        moved = 1e-6 * (operand_bytes + sector * batches * M * N) / own.memory
+        return start + wait * terms + _slowest(places * added / gpu.sms, moved, 0.0)
+    narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     each = cdiv(batches * cdiv(places or M, rows) * cdiv(N, columns), gpu.sms)
     beside = 3 if config.get("FLAT") else _beside(config, columns, itemsize)

@@ -146,19 +146,11 @@ def in_lines(group: Group, dims) -> tuple[Pack, ...]:
 
 
 def beside(name, group, stores, dims, facts):
-    """The same for a step of another class, but for the last.
-
-    Lanes lie along memory, or products of several channels are faster: conv1d of 32 channels stored last, f32 83 x 7976,
-    two columns, 150 us, by products 39.
-    """
+    """The same for a step of another class, but for the last."""
     if reach(group, len(group.row) - 1, facts) is None:
         return (), (), (), ()
     kernels, numbers, ways, orders = variants(name, group, stores, dims, facts)
-    lined = f"(channels == 1 or not {orders[0].fact}) and " if orders else ""
-    few = tuple(
-        replace(w, when=f"{'' if w.name == 'channels' else lined}{w.when}", packs=())
-        for w in ways[:-1]
-    )
+    few = tuple(replace(w, packs=()) for w in ways[:-1])
     spoken = {"rows", "cols"} - {n for w in few for run in w.launches for n in names(run.grid[0])}
     return kernels[:-1], tuple(n for n in numbers if n[0] not in spoken), few, orders
 
