@@ -442,22 +442,27 @@ def choose_bmm(
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
-            4, 4,
+            4, 1 if itemsize == 4 and not vectorized else 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4,
-            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4,
-            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
-        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
     )  # fmt: skip
 
 
@@ -1394,22 +1399,27 @@ def choose_bmm_backward_da(
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
-            4, 4,
+            4, 1 if itemsize == 4 and not vectorized else 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4,
-            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4,
-            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
-        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
     )  # fmt: skip
 
 
@@ -1598,22 +1608,27 @@ def choose_bmm_backward_db(
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
-            4, 4,
+            4, 1 if itemsize == 4 and not vectorized else 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", gpu.shared >= 99 and itemsize <= 4,
-            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
         ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", gpu.shared >= 64 and itemsize <= 4,
-            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
-        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
     )  # fmt: skip
 
 

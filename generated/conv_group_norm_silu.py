@@ -704,7 +704,7 @@ def choose_conv_group_norm_silu_conv2d(
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
@@ -718,9 +718,10 @@ def choose_conv_group_norm_silu_conv2d(
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4, 4,
+            8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
-        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
     )  # fmt: skip
 
 
@@ -1997,7 +1998,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
@@ -2011,9 +2012,10 @@ def choose_conv_group_norm_silu_forward_conv2d(
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4, 4,
+            8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
-        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
     )  # fmt: skip
 
 
@@ -4647,7 +4649,7 @@ def choose_conv_group_norm_silu_backward_dx(
         ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, 0, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
@@ -4659,7 +4661,7 @@ def choose_conv_group_norm_silu_backward_dx(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
-        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
     )  # fmt: skip
 
 
@@ -4757,7 +4759,7 @@ def choose_conv_group_norm_silu_backward_dw(
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
@@ -4771,9 +4773,10 @@ def choose_conv_group_norm_silu_backward_dw(
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4, 4,
+            8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
-        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
     )  # fmt: skip
 
 

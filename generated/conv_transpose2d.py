@@ -308,7 +308,7 @@ def choose_conv_transpose2d(
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4, 8, covered),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, packed_bytes, 4, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
@@ -321,9 +321,10 @@ def choose_conv_transpose2d(
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 4),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4, 4,
+            8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels, 0, 4),
-        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 4),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels, 0, 4),
     )  # fmt: skip
 
 
@@ -942,7 +943,7 @@ def choose_conv_transpose2d_backward_dx(
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
@@ -956,9 +957,10 @@ def choose_conv_transpose2d_backward_dx(
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4, 4,
+            8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
-        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
     )  # fmt: skip
 
 
@@ -1058,7 +1060,7 @@ def choose_conv_transpose2d_backward_dw(
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 3,
+            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
@@ -1072,9 +1074,10 @@ def choose_conv_transpose2d_backward_dw(
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4, 4,
+            8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
-        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
     )  # fmt: skip
 
 

@@ -203,22 +203,27 @@ def choose_int8_linear(
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
-            4, 4,
+            4, 1 if itemsize == 4 and not vectorized else 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", terms < 131072 and gpu.shared >= 227 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 1), "pointers"),
-        ("medium", terms < 131072 and gpu.shared >= 163 and itemsize <= 4,
-            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("medium", terms < 131072 and gpu.shared >= 163 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
         ("slim", terms < 131072 and gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4,
-            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
-        ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
+        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", terms < 131072, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
     )  # fmt: skip
     if found:
         return found
@@ -669,22 +674,27 @@ def choose_int8_linear_backward_acc(
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
-            4, 4,
+            4, 1 if itemsize == 4 and not vectorized else 4,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", terms < 131072 and gpu.shared >= 163 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", terms < 131072 and gpu.shared >= 99 and itemsize <= 4,
-            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("medium", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
         ("slim", terms < 131072 and gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
             (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "slim"),
-        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4,
-            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
-        ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
+        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", terms < 131072, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
     )  # fmt: skip
     if found:
         return found

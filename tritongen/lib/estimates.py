@@ -107,7 +107,7 @@ def product_us(
     multiplied *= (1 + edge * (1 / full + 1 / columns)) / flops
     loaded = 1e-6 * (min(rows, M) + min(columns, N * sums)) * min(terms, K) * itemsize / load
     waited = wait / (stages - 1 or 1)
-    if kind in ("pointers", "slim") and not vectorized:
+    if kind in ("pointers", "slim") and not vectorized and stages > 1:
         loaded, waited = loaded * narrow_load, waited * narrow_wait
     step = _slowest(waited, beside * multiplied, beside * loaded)
     stored = 1e-4 * store * rows * columns * (2 if parts else 1)

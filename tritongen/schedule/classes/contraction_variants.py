@@ -464,7 +464,7 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, describe
         finish,
         times,
         requires,
-        (within("M", 64), within("N", width // share), depth, "4", str(stages)),
+        (within("M", 64), within("N", width // share), depth, "4", staged(str(stages), described)),
         programs,
         "PARTS * {tiles}",
     )
@@ -490,7 +490,9 @@ def scaled_tiles(launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
     )
 
 
-def wide_tiles(share: int, launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
+def wide_tiles(
+    share: int, launch: tuple[Launch, ...], times: str, described: bool
+) -> tuple[Variant, ...]:
     """Gathered rows, 512 x 4096 x 4096, which has 128 tiles of 128 x 128: 35 us, in small ones 67 (cuBLAS 29)."""
     return (
         Variant(
@@ -507,7 +509,13 @@ def wide_tiles(share: int, launch: tuple[Launch, ...], times: str) -> tuple[Vari
             f"itemsize <= 4 and M > 64 and N > {64 // share}"
             f" and 5 * {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= 4 * sms",
             "by pointers, in square tiles",
-            tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
+            tile(
+                "128",
+                str(128 // share),
+                WIDE,
+                "8",
+                staged("4 if itemsize <= 2 else 3", described),
+            ),
             launch,
             requires="itemsize <= 4",
         ),
@@ -523,6 +531,16 @@ def shallow(depth: str, sums: int, most: int) -> str:
     return f"{depth} if vectorized or BLOCK_M + {columns} <= {most} else min(64, 128 // itemsize)"
 
 
+def staged(stages: str, described: bool) -> str:
+    """One where lanes load single elements of f32: each would be an asynchronous copy of its own.
+
+    us on an H100, so many stages and one: 62 x 433 x 168248 in 128 parts 967, 399 (cuBLAS 256; by a copy with rows aligned
+    425), 44 x 391 x 574579 3,215, 1,228; in tiles of 64 x 64 12536 x 2941 x 208 of a w that begins anywhere 1,616, 500, 19 of
+    3129 x 2635 x 4 1,856, 474, 1744 x 79 x 15 14.1, 10.2. Of few rows all that counts is how much is on its way (`slim`).
+    """
+    return f"1 if itemsize == 4 and not vectorized else {stages}" if described else stages
+
+
 def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Variant, ...]:
     share = columns(kernel)
     deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
@@ -532,7 +550,7 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
         *(
             scaled_tiles(launch, times)
             if kernel.nests[0].fold.scale
-            else wide_tiles(share, launch, times)
+            else wide_tiles(share, launch, times, described)
         ),
         # One wave of programs, or a line of 128 bytes of each row of k: 16 x 4096 x 4096 18.3 us (cuBLAS
         # 18.9), 64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133).
@@ -554,7 +572,7 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
             "thin",
             f"itemsize <= 4 and (N <= 16 or itemsize == 4 and 2 * {small} <= sms)",
             "by pointers, 16 columns",
-            tile("64", "16", "256 // itemsize", "4", "4"),
+            tile("64", "16", "256 // itemsize", "4", staged("4", described)),
             launch,
             requires="itemsize <= 4",
         ),
@@ -562,7 +580,7 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
             "small",
             "True",
             "by pointers, in small tiles",
-            tile("64", str(64 // share), "32", "4", "3 if itemsize <= 4 else 2"),
+            tile("64", str(64 // share), "32", "4", staged("3 if itemsize <= 4 else 2", described)),
             launch,
         ),
     )

@@ -41,6 +41,9 @@ from tritongen.schedule.views import accesses, views
 FITS, HALVES = "itemsize <= 4", "itemsize <= 2"
 COLUMNS, WARPS = "max(16, min(128, pow2(N)))", "8 if BLOCK_N == 128 else 4"
 TERMS = "taps * channels"
+# Channels that lanes load one by one: each would be an asynchronous copy of its own. f32 of 129 and 63 channels stored last, one
+# tap, us on an H100 (so many stages, one): by terms 122, 33 and 1,997, 1,772, packed 109, 34 and 2,103, 1,629.
+APART = "channels % 4 > 0 and channels > 1"
 
 
 # ---- phases of a transposed convolution ----------------------------------------------------------
@@ -262,7 +265,13 @@ def _variants(kernels, packs, copies, fours, times: str, digits: int) -> tuple[V
             "terms",
             FITS,
             "by pointers, operands as they lie",
-            tile("128", COLUMNS, "64 // itemsize", WARPS, "4"),
+            tile(
+                "128",
+                COLUMNS,
+                "64 // itemsize",
+                WARPS,
+                f"1 if {APART} and 2 * packed_bytes < operand_bytes else 4" if packs else "4",
+            ),
             launch,
             gathered,
         ),
@@ -270,7 +279,7 @@ def _variants(kernels, packs, copies, fours, times: str, digits: int) -> tuple[V
             "small",
             "True",
             "by pointers, operands as they lie, in small tiles",
-            tile("64", "64", "32", "4", "2"),
+            tile("64", "64", "32", "4", "1"),
             launch,
             gathered,
         ),
@@ -305,7 +314,7 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
         "mixed",
         FITS,
         "by pointers, terms of several taps a step, channels packed",
-        tile("128", COLUMNS, "128 // itemsize", WARPS, "3"),
+        tile("128", COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3"),
         (Launch(kernels[-1].name, grid),),
         of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
         packs,
