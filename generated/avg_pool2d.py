@@ -216,7 +216,7 @@ def choose_avg_pool2d(
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
+            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
             STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // max(1, terms))),
         )  # fmt: skip
@@ -573,14 +573,15 @@ def choose_avg_pool2d_backward(
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
+            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
+            ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip

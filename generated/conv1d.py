@@ -486,7 +486,8 @@ def choose_conv1d(
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         ), "runs", taps * channels, 0, 2, 1 if channels_last else 1 if line % 2 else 2 if line % 4 else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK, stored_last),
         ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 64 // BLOCK)),
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
+            ROWS=(ROWS := 256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK)),
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK, stored_last),
@@ -1564,7 +1565,8 @@ def choose_conv1d_backward_dx(
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // max(1, terms)))),
         ), "channels", taps * channels, 0, 2, 8, lib.cdiv(outer, ROWS) * lib.cdiv(lanes, STEPS * BLOCK) * ROWS * STEPS * BLOCK, N > 1),
         ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 64 // BLOCK)),
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
+            ROWS=(ROWS := 256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK)),
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK, stored_last),
@@ -1758,7 +1760,8 @@ def choose_conv1d_backward_dw(
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         ), "runs", taps * channels, 0, 2, 1 if line % 2 else 2 if line % 4 else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK),
         ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 64 // BLOCK)),
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
+            ROWS=(ROWS := 256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK)),
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK),

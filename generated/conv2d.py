@@ -1838,7 +1838,8 @@ def choose_conv2d_backward_dx(
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 400 // max(1, terms)))),
         ), "channels", taps * channels, 0, 2, 8, lib.cdiv(outer, ROWS) * lib.cdiv(lanes, STEPS * BLOCK) * ROWS * STEPS * BLOCK, N > 1),
         ("window", 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 64 // BLOCK)),
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
+            ROWS=(ROWS := 256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK)),
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK, stored_last),

@@ -93,7 +93,7 @@ def choose_cumsum(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
-        256 if strided else 16384 if rows >= 16 else 4096
+        256 if strided else 16384
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if strided else 1
         BLOCK = 32 if strided else 4096
@@ -107,18 +107,17 @@ def choose_cumsum(
     # memory runs across the walk: rows side by side make whole lines
     if strided:
         return "strided", dict(
-            ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
-            BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
-            num_warps=1 if itemsize <= 2 else 2,
+            ROWS=max(1, min(32, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))),
+            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     return "blocks", dict(
-        BLOCK=(BLOCK := min(1024, max(4, lib.pow2(cols)))),
-        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK), STAGES=1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+        BLOCK=(BLOCK := min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 2 if aligned or cols > 1024 else 1,
     )  # fmt: skip
 
 
@@ -300,7 +299,7 @@ def choose_cumsum_backward(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
-        256 if strided else 16384 if rows >= 16 else 4096
+        256 if strided else 16384
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if strided else 1
         BLOCK = 32 if strided else 4096
@@ -324,11 +323,11 @@ def choose_cumsum_backward(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
     # a row is walked in blocks, once where it fits
+    BLOCK = min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(16, lib.pow2(cols)))
     return "blocks", dict(
-        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols)))),
-        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+        BLOCK=BLOCK, ROWS=max(1, (1024 if aligned else 512) // BLOCK),
         STAGES=3 if cols > BLOCK else 1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+        num_warps=4 if BLOCK <= 32 else 2 if aligned or cols > 1024 else 1,
         RUN=min(8, 16 // itemsize),
     )  # fmt: skip
 

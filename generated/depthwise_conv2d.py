@@ -762,7 +762,8 @@ def choose_depthwise_conv2d_backward_dx(
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
         return "window", dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
+            ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip

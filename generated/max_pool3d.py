@@ -269,7 +269,7 @@ def choose_max_pool3d(
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
+            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
             STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 256 // max(1, terms))),
         )  # fmt: skip
@@ -838,7 +838,7 @@ def choose_max_pool3d_backward_y_at(
     if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 64 else 256) // BLOCK),
+            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
             STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // max(1, terms))),
         )  # fmt: skip

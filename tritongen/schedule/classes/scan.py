@@ -19,7 +19,7 @@ from tritongen.schedule.canonical import (
     same,
     substitute_indices,
 )
-from tritongen.schedule.classes.rows import fold_state, is_alone, levels_of
+from tritongen.schedule.classes.rows import fold_state, levels_of
 from tritongen.schedule.members import Group, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -139,7 +139,7 @@ def make(name, group, stores, dims, facts) -> Step:
     times = "outers * " if outer else ""
     variants = (
         _split_variant(part, finish, group, times),
-        *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times, is_alone(group)),
+        *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times),
     )
     if group.reverse:
         variants = tuple(replace(v, config=(*v.config, _run(group, v))) for v in variants)
@@ -180,7 +180,8 @@ def scans_of(group: Group) -> tuple[ir.Nest, ...]:
 def _split_variant(part, finish, group, times: str) -> Variant:
     """Reading x twice leaves 67% of copy at most: 1 x 2^26 and 8 x 4M reach 60 to 61%.
 
-    As one program a row, which keeps one block in flight: 135 x 549,261 in bf16 299 us (585), 3 x 7,471 14 (20).
+    As one program a row, which keeps one block in flight: 135 x 549,261 in bf16 299 us (585). Of one to 64 rows of 5,217,
+    8,192 and 12,001 columns on an H100 (`few`) 9.7 to 14.6 us (7.5 to 8.1), 8.6 to 13.9 (5.4 to 7.1), 10 to 15 (11 to 12).
     """
     grid = ("PARTS", f"{times}cdiv(rows, ROWS)")
     shape = ("outers", "rows", "PARTS") if times else ("rows", "PARTS")
@@ -199,7 +200,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     return Variant(
         "split",
         f"{times}cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * sms"
-        f" and cols > (256 if strided else 16384 if {times}rows >= 16 else 4096)",
+        " and cols > (256 if strided else 16384)",
         "too few rows to fill the GPU: several programs share one",
         config,
         (Launch(part.name, grid), Launch(finish.name, grid)),
@@ -207,7 +208,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     )
 
 
-def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
+def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
     """Per cent of copy, sums in f32 (in bf16).
 
     32,768 x 32,768: blocks of 1,024 in 2 warps 94 (94), in 4 warps 95 (88), of 4,096 in 8 warps 94 (88).
@@ -217,16 +218,15 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     76 (27); wider ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 64 x 32 in 2 warps
     92 (66), 128 x 16 in 1 warp with 3 blocks in flight 89 (87). Across and from the end, of each element two sums are
     scanned: 64 x 16 in 2 warps take 134 registers a thread, 128 x 16 in 1 warp 255 and 688 bytes of stack (not timed).
-    Short rows that are not aligned, us, 1,024 elements in 2 warps and as here: f32 420887 x 3 23 (9), 255665 x 31 34 (26),
-    bf16 524289 x 21 64 (43), 95615 x 63 27 (18), 487917 x 168 214 (167). Not in one warp beside other operands, as rows.
+    On an H100, us, as that was and so (torch.compile): cumprod across of 52317 x 765 in f16 248, 116 (142), 200000 x 200 168, 87,
+    cumsum of 100000 x 1000 in bf16 382, 220, of 52317 x 765 in f32 226, 173, of 60000 x 300 with a mask that lies along it 700, 83.
+    Rows that are not aligned in one warp: f32 of 38200 x 357 with a mask 94, 55 (49), of 900000 x 39 206, 122, f16 of 60000 x
+    601 130, 72, in two bf16 of 20000 x 4095 203, 155.
     """
     launch = (Launch(walk.name, grid),)
     strided = (
-        (
-            "ROWS",
-            f"max(1, min({'64' if walk.reverse else '128 if itemsize <= 2 else 64'}, pow2(rows)))",
-        ),
-        ("BLOCK", f"max(16, min({1024 if walk.reverse else 2048} // ROWS, pow2(cols)))"),
+        ("ROWS", f"max(1, min({64 if walk.reverse else 32}, pow2(rows)))"),
+        ("BLOCK", f"max(16, min({'1024 // ROWS' if walk.reverse else 64}, pow2(cols)))"),
         ("STAGES", "3 if itemsize <= 2 else 1"),
         ("num_warps", "2" if walk.reverse else "1 if itemsize <= 2 else 2"),
     )
@@ -236,12 +236,12 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
         ("STAGES", "1"),
         ("num_warps", "8"),
     )
-    odd = "not aligned and BLOCK <= 256"
+    most = "1024 if aligned else 256 if 512 < cols <= 1024 else 512"
     blocks = (
-        ("BLOCK", f"min(1024, max({16 if walk.reverse else 4}, pow2(cols)))"),
-        ("ROWS", f"max(1, (512 if {odd} else 1024) // BLOCK)"),
+        ("BLOCK", f"min({most}, max({16 if walk.reverse else 4}, pow2(cols)))"),
+        ("ROWS", "max(1, (1024 if aligned else 512) // BLOCK)"),
         ("STAGES", "3 if cols > BLOCK else 1" if walk.reverse else "1"),
-        ("num_warps", f"4 if BLOCK <= 32 else {f'1 if {odd} else ' if alone else ''}2"),
+        ("num_warps", "4 if BLOCK <= 32 else 2 if aligned or cols > 1024 else 1"),
     )
     why = "memory runs across the walk: rows side by side make whole lines"
     return (

@@ -36,6 +36,7 @@ MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
 UNROLLED = 256  # terms of all steps, each of weight 1: Triton takes seconds for more
 UNROLLED_WEIGHTED = 400  # of channels last times weights: 7 x 7 in 8 steps 114 us, in 5 132
 HELD, HELD_WEIGHTED = 64, 10  # terms whose loads a thread has room for beside its sums
+FEW_TERMS = 16  # terms of 16 bytes that it has room for
 RUN_TERMS = 40  # computed ones that are loaded in whole runs
 GATHERED = 32  # terms in any order that LLVM may hold as one vector: Triton 3.6 ends the process
 
@@ -380,17 +381,21 @@ def weight_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
 def columns_tile(cols: str, steps: bool):
     """One or two elements a thread, since neighbours of an unaligned line load apart; narrow images in
 
-    single warps: 3x3 pools at stride 2 of 512 wide 102%, of 56 wide 90% (in four warps 83%).
+    single warps: 3x3 pools at stride 2 of 512 wide 102%, of 56 wide 90% (in four warps 83%). Short lines of few terms that no
+    steps share make too little of a program: maxima of 3 along 14 x 913 x 117 12.1 us, so 7.0 (torch.compile 6.7; H100).
     """
+    rows = "max(1, 64 // BLOCK)"
     return (
         ("BLOCK", f"max(1, min({256 if steps else 128}, pow2({cols})))"),
-        ("ROWS", "max(1, 64 // BLOCK)"),
+        ("ROWS", rows if steps else f"256 // BLOCK if BLOCK <= 64 and terms <= 8 else {rows}"),
         ("num_warps", "4 if BLOCK > 64 else 1"),
     )
 
 
 def channels_tile(channels: str, weighted: bool):
-    """16 bytes a thread where one load is a term: 9 x 9 maxima of 16 x 256 x 56 x 56 150 us, as below 268.
+    """16 bytes a thread where one load is a term: 9 x 9 maxima of 16 x 256 x 56 x 56 150 us, as below 268. Of many terms fewer:
+    maxima of 3 x 3 x 3 of 49 x 152 x 3 x 26 x 96 in f16 on an H100 763 us, spilling, so 82 (cuDNN 205), of 10 x 123 x 10 x 64 x
+    105 in bf16 130, 76.
 
     With weights a warp of two rows, whose windows share lines: 64 channels, four a thread, of up to ten terms, 32 beyond,
     and one row of more than 64, as others spill. us, before (256 channels a program) and so (cuDNN): 3 x 3 of 32 x 256 x
@@ -400,7 +405,7 @@ def channels_tile(channels: str, weighted: bool):
     if not weighted:
         return (
             ("BLOCK", f"max(1, min(256, pow2({channels})))"),
-            ("ROWS", f"max(1, (1024 // itemsize if terms <= {HELD} else 256) // BLOCK)"),
+            ("ROWS", f"max(1, (1024 // itemsize if terms <= {FEW_TERMS} else 256) // BLOCK)"),
             ("num_warps", f"2 if terms <= {HELD} else 4"),
         )
     few = f"terms <= {HELD_WEIGHTED}"
