@@ -123,9 +123,9 @@ def choose_masked_cumsum(
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     return "blocks", dict(
-        BLOCK=(BLOCK := min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(4, lib.pow2(cols)))),
+        BLOCK=(BLOCK := min(1024 if aligned else 128 if cols <= 1024 else 512, max(4, lib.pow2(cols)))),
         ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=1,
-        num_warps=4 if BLOCK <= 32 else 2 if aligned or cols > 1024 else 1,
+        num_warps=4 if BLOCK <= 32 else 2,
     )  # fmt: skip
 
 
@@ -357,12 +357,10 @@ def choose_masked_cumsum_backward(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(16, lib.pow2(cols)))
     return "blocks", dict(
-        BLOCK=BLOCK, ROWS=max(1, (1024 if aligned else 512) // BLOCK),
-        STAGES=3 if cols > BLOCK else 1,
-        num_warps=4 if BLOCK <= 32 else 2 if aligned or cols > 1024 else 1,
-        RUN=min(8, 16 // itemsize),
+        BLOCK=(BLOCK := min(1024 if aligned else 128 if cols <= 1024 else 512, max(16, lib.pow2(cols)))),
+        ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=3 if cols > BLOCK else 1,
+        num_warps=4 if BLOCK <= 32 else 2, RUN=min(8, 16 // itemsize),
     )  # fmt: skip
 
 

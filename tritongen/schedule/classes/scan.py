@@ -19,7 +19,7 @@ from tritongen.schedule.canonical import (
     same,
     substitute_indices,
 )
-from tritongen.schedule.classes.rows import fold_state, levels_of
+from tritongen.schedule.classes.rows import fold_state, is_alone, levels_of
 from tritongen.schedule.members import Group, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -139,7 +139,7 @@ def make(name, group, stores, dims, facts) -> Step:
     times = "outers * " if outer else ""
     variants = (
         _split_variant(part, finish, group, times),
-        *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times),
+        *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times, is_alone(group)),
     )
     if group.reverse:
         variants = tuple(replace(v, config=(*v.config, _run(group, v))) for v in variants)
@@ -208,7 +208,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     )
 
 
-def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
+def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     """Per cent of copy, sums in f32 (in bf16).
 
     32,768 x 32,768: blocks of 1,024 in 2 warps 94 (94), in 4 warps 95 (88), of 4,096 in 8 warps 94 (88).
@@ -220,8 +220,8 @@ def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
     scanned: 64 x 16 in 2 warps take 134 registers a thread, 128 x 16 in 1 warp 255 and 688 bytes of stack (not timed).
     On an H100, us, as that was and so (torch.compile): cumprod across of 52317 x 765 in f16 248, 116 (142), 200000 x 200 168, 87,
     cumsum of 100000 x 1000 in bf16 382, 220, of 52317 x 765 in f32 226, 173, of 60000 x 300 with a mask that lies along it 700, 83.
-    Rows that are not aligned in one warp: f32 of 38200 x 357 with a mask 94, 55 (49), of 900000 x 39 206, 122, f16 of 60000 x
-    601 130, 72, in two bf16 of 20000 x 4095 203, 155.
+    Rows that are not aligned, in one warp, but not beside other operands, as rows: f16 of 60000 x 601 130, 72, in two bf16 of
+    20000 x 4095 203, 155, f32 of 38200 x 357 with a mask 94, 63 (in one warp 55; 49).
     """
     launch = (Launch(walk.name, grid),)
     strided = (
@@ -236,12 +236,16 @@ def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
         ("STAGES", "1"),
         ("num_warps", "8"),
     )
-    most = "1024 if aligned else 256 if 512 < cols <= 1024 else 512"
+    most = "256 if 512 < cols <= 1024 else 512" if alone else "128 if cols <= 1024 else 512"
+    warps = "2 if aligned or cols > 1024 else 1" if alone else "2"
     blocks = (
-        ("BLOCK", f"min({most}, max({16 if walk.reverse else 4}, pow2(cols)))"),
+        (
+            "BLOCK",
+            f"min(1024 if aligned else {most}, max({16 if walk.reverse else 4}, pow2(cols)))",
+        ),
         ("ROWS", "max(1, (1024 if aligned else 512) // BLOCK)"),
         ("STAGES", "3 if cols > BLOCK else 1" if walk.reverse else "1"),
-        ("num_warps", "4 if BLOCK <= 32 else 2 if aligned or cols > 1024 else 1"),
+        ("num_warps", f"4 if BLOCK <= 32 else {warps}"),
     )
     why = "memory runs across the walk: rows side by side make whole lines"
     return (
