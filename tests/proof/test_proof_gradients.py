@@ -40,6 +40,12 @@ def test_a_gradient_that_is_not_the_refs_is_found(monkeypatch):
     assert "off torch's gradient of ref 'x ** 2'" in gradients.wrong_sense(found, Random(0))
 
 
+def test_a_gradient_of_what_is_broadcast_behind_a_dim_is_fitted():
+    text = "op f<T: float>(w: T[P, ...], g: T[P, ...]) -> z: T[P, ...] {\n"
+    text += "  m[...] = min[i](w[i, ...])\n  z[i, ...] = (w[i, ...] - m[...]) * g[i, ...]\n}"
+    assert [gradients.wrong_sense(derived(text), Random(k)) for k in range(12)] == [""] * 12
+
+
 def test_half_types_and_casts_are_seen_in_f64():
     found = derived(
         "op f<T: f16 | bf16>(x: T[N], s: f32[N]) -> y: T[N] {\n  y[n] = f16(f32(x[n]) * s[n])\n}"

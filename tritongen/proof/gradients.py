@@ -183,17 +183,23 @@ def wrong_sense(derived: Derived, random: Random) -> str:
         name = o.name[1:]
         if not isinstance(args.get(name), torch.Tensor):
             continue
-        ours = found[o.name]
+        ours = found[o.name] = _fitted(found[o.name], wide, args[name], name)
         if (problem := _by_differences(wide, args, dys, name, ours, seed)) is not None:
             return f"{o.name}: {problem} ({case!r})"
     theirs = _by_torch(wide, derived.of.ref, args, dys, [o.name[1:] for o in back.outputs])
     for name, grad in theirs.items():
-        ours = found[f"d{name}"].sum_to_size(grad.shape)
+        ours = found[f"d{name}"]
         room = 1e-6 * (1 + float(grad.abs().max())) if grad.numel() else 0.0
         if grad.isfinite().all() and not bool(((ours - grad).abs() <= room).all()):
             off = float((ours - grad).abs().max())
             return f"d{name}: {off:.2g} off torch's gradient of ref {derived.of.ref!r} ({case!r})"
     return ""
+
+
+def _fitted(grad: torch.Tensor, op: Op, x: torch.Tensor, name: str) -> torch.Tensor:
+    """As large as the operand: what the elements that it is broadcast to got, added up."""
+    places = [t.dims.index(BATCH_SIZE) for t in batched(op) if t.name == name]
+    return fitted(grad, x.shape, *(places or [0]))
 
 
 def _by_differences(
@@ -396,8 +402,7 @@ def _differs(op: Op, name: str, leaf: torch.Tensor, ours, theirs) -> str:
         return "autograd has one, the gradient gives none" if theirs is not None else ""
     if theirs is None or theirs.shape != leaf.shape or theirs.dtype != leaf.dtype:
         return f"expected {leaf.dtype}{list(leaf.shape)}, autograd gives {theirs!r:.80}"
-    places = [t.dims.index(BATCH_SIZE) for t in batched(op) if t.name == name]
-    ours = fitted(ours, leaf.shape, *(places or [0])).to(leaf.dtype)
+    ours = _fitted(ours, op, leaf, name).to(leaf.dtype)
     if not torch.allclose(ours.double(), theirs.double(), 1e-5, 1e-5, equal_nan=True):
         return f"backward() does not give what {op.name}_backward does"
     return ""
