@@ -290,7 +290,8 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
     """Those whose operands are packed with the channels innermost.
 
     Columns of phases lie apart: of tiles of 256, 14 drawn calls took 1.1 to 45 times the best variant, and in 128 a
-    thread of 4 warps spills 1,472 bytes (2,850 us, cuDNN 274). So it does where rows of columns are odd (452 us, in fours 164).
+    thread of 4 warps spills 1,472 bytes (2,850 us, cuDNN 274). So it does where 16 does not divide rows of columns (of odd ones
+    452 us, in fours 164; conv3d of 88 3,475, by patches 715, 1,640 bytes a thread in 4 warps, none in 8).
     """
     grid, phases = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), bool(kernels[0].lets)
     tapped = (Launch(kernels[0].name, grid),)
@@ -305,7 +306,7 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
             tapped,
             by_tap,
             copies,
-            when=f"{HALVES} and N % 8 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
+            when=f"{HALVES} and N % 16 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
         )
     # Of one channel, places are neighbours.
     even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
@@ -319,7 +320,7 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
         of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
         packs,
     )
-    warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 8 > 0) else 4"
+    warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4"
     yield _variant(
         "taps",
         FITS,
