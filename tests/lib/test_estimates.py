@@ -1,5 +1,6 @@
 """What `choose_<step>` calls: the same numbers as where the compiler evaluates its rules, and the least of a table."""
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +52,9 @@ def test_the_least_of_those_that_may_run():
     assert lib.config_without(lib.tile(128, 256, 64, 8, 3, PROGRAMS=2), "PROGRAMS") == {
         "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3,
     }  # fmt: skip
+
+
+def test_a_factor_that_is_copied_by_columns_is_counted_once():
+    aligned, odd = torch.empty(10, 16), torch.empty(10, 13)
+    found = [(lib.copied_bytes(x), lib.transposed_bytes(x)) for x in (aligned, aligned.mT, odd)]
+    assert found == [(0, aligned.nbytes), (0, 0), (odd.nbytes, 0)]

@@ -52,9 +52,9 @@ def measured() -> dict[str, Coefficients]:
     convolutions (`benchmarks/anyshape.py --regret`); "planes" to 110 of 24 drawn ones of one tap. What 16 bits make of 8
     for each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit,
     changed by as much as the two had differed before. An H100's convolutions, but for patches and taps, are fitted to 455
-    times of 69 drawn ones (regret of 28 others 1.06); products are an H200's
-    (regret of 32 drawn calls 1.05, of rows fitted to them the same), rates those of `tritongen calibrate`; "slim" of f32
-    and "lanes" are fitted to 17 and 6 times of an H100. Those of windows are set by hand, by 80 times of an H100.
+    times of 69 drawn ones; products are an H200's, rates those of `tritongen calibrate`; "slim" of f32 and "lanes" are
+    fitted to 17 and 6 times of an H100. Set by hand, by times of an H100: windows, by 80, and what odd rows cost
+    "presplit rhs", by four.
     """
     products = {
         ("presplit", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),

@@ -306,7 +306,7 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
             tapped,
             by_tap,
             copies,
-            when=f"{HALVES} and N % 16 == 0",  # where rows of columns are odd, a thread spills 1,400 bytes
+            when=f"{HALVES} and N % 16 == 0",  # others spill 1,100 to 1,500 bytes a thread
         )
     # Of one channel, places are neighbours.
     even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
