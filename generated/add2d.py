@@ -169,12 +169,10 @@ def launch_add2d_float(x, y, z) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
+    arguments = (x, y, z, total, x.stride(2), y.stride(2), z.stride(2))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "flat":
-        grid = (lib.cdiv(total, BLOCK),)
-        add2d_float_flat[grid](
-            x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        add2d_float_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -183,9 +181,8 @@ def launch_add2d_float(x, y, z) -> None:
         )
         add2d_float_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
-            COMPUTE=COMPUTE, VEC_X=lib.vec(x.stride(0), x.stride(1)),
-            VEC_Y=lib.vec(y.stride(0), y.stride(1)), VEC_Z=lib.vec(z.stride(0), z.stride(1), inner),
-            enable_fp_fusion=True, **config,
+            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1)),
+            VEC_Z=lib.vec(z.stride(0), z.stride(1), inner), **constants, **config,
         )  # fmt: skip
 
 
@@ -229,12 +226,10 @@ def launch_add2d_int(x, y, z) -> None:
         itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
+    arguments = (x, y, z, total, x.stride(2), y.stride(2), z.stride(2))
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        add2d_int_flat[grid](
-            x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        add2d_int_flat[grid](*arguments, enable_fp_fusion=True, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -313,7 +308,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/add2d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_add2d,
     reference=add2d_reference,
     equals=add2d_torch,

@@ -479,11 +479,22 @@ def launch_attention_s(q, k_, s, scale) -> None:
         gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    if variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+    PARTS = config.get("PARTS", 1)
+    s_sum_parts = lib.workspace(config, (batches, S, L), torch.float32, k_.device)
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
+    if variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
         q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
         k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -491,32 +502,9 @@ def launch_attention_s(q, k_, s, scale) -> None:
             ),
         )
         attention_s_persistent[grid](
-            q_tiles, k_tiles, None, None, scale, B * H, S, L, E, *s.stride(),
-            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
-        attention_s_combine[grid](
-            s_sum_parts, s, scale, B * H, S, L, *s.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
-        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)
-            ),
-        )
-        attention_s_persistent[grid](
             q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, **constants,
+            s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
@@ -530,32 +518,21 @@ def launch_attention_s(q, k_, s, scale) -> None:
         )
         attention_s_subtiles[grid](
             q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+    else:
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_s_tiles[grid](
-            q, k_, None, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
-            PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
+            q, k_, s, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
+            PRECISION=PRECISION, **constants, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
+    if s_sum_parts is not None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_s_combine[grid](
             s_sum_parts, s, scale, B * H, S, L, *s.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_s_tiles[grid](
-            q, k_, s, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
-            PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -621,39 +598,29 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
         aligned=math.gcd(L, s.stride(0)) * s.element_size() % 8 == 0, gpu=lib.gpu(s.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0))
+    constants = dict(
+        HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         m__part = torch.empty((rows, PARTS), dtype=torch.float32, device=s.device)
         o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_m_loop[grid](
-            s, None, None, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
-            m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
+            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_m_loop[grid](
-            s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
-            m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        attention_m_rows[grid](
-            s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        attention_m_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        attention_m_loop[grid](
-            s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
-            HALF=q.element_size() == 2, VEC=lib.vec(L, s.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        attention_m_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
 
 
 def choose_attention_o(
@@ -729,33 +696,24 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
     o = o.view(B * H, S, E)
     PRECISION = "ieee"
     batches = B * H
-    variant, config = choose_attention_o(
+    _, config = choose_attention_o(
         batches=batches, M=S, N=E, K=L, itemsize=v.element_size(), gpu=lib.gpu(m_.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    if variant == "split":
-        PARTS = config["PARTS"]
-        o_sum_parts = torch.empty((PARTS, batches, S, E), dtype=torch.float32, device=m_.device)
-        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_o_tiles[grid](
-            m_, s, v, o_sum2, None, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
-            *o_sum2.stride(), *o.stride(),
-            HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
-            enable_fp_fusion=True, o_sum_parts_ptr=o_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    o_sum_parts = lib.workspace(config, (batches, S, E), torch.float32, m_.device)
+    grid = (PARTS * batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+    attention_o_tiles[grid](
+        m_, s, v, o_sum2, o, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
+        *o_sum2.stride(), *o.stride(),
+        HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
+        enable_fp_fusion=True, o_sum_parts_ptr=o_sum_parts, **config,
+    )  # fmt: skip
+    if o_sum_parts is not None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_o_combine[grid](
             o_sum_parts, o_sum2, o, B * H, S, E, *o_sum2.stride(), *o.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_o_tiles[grid](
-            m_, s, v, o_sum2, o, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
-            *o_sum2.stride(), *o.stride(),
-            HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -838,7 +796,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=9,
+    lib=10,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -1736,11 +1694,12 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    if variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+    PARTS = config.get("PARTS", 1)
+    s_sum_parts = lib.workspace(config, (batches, S, L), torch.float32, k_.device)
+    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
         k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -1748,29 +1707,9 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_persistent[grid](
-            q_tiles, k_tiles, None, None, B * H, S, L, E, *s_sum.stride(),
-            TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
-            s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
-        attention_backward_s_sum_combine[grid](
-            s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
-        k_tiles, trans_k_ = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)
-            ),
-        )
-        attention_backward_s_sum_persistent[grid](
             q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
             TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            s_sum_parts_ptr=s_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         q_tiles, trans_q = lib.tiles(q, BLOCK_M, BLOCK_K)
@@ -1787,25 +1726,18 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             TRANS_Q=trans_q, TRANS_K_=trans_k_, PRECISION=PRECISION, enable_fp_fusion=True,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+    else:
         grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_s_sum_tiles[grid](
-            q, k_, None, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
+            q, k_, s_sum, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, s_sum_parts_ptr=s_sum_parts, **config,
         )  # fmt: skip
+    if s_sum_parts is not None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_s_sum_combine[grid](
             s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_s_sum_tiles[grid](
-            q, k_, s_sum, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1872,39 +1804,34 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
         gpu=lib.gpu(s_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (
+        s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         m__part = torch.empty((rows, PARTS), dtype=torch.float32, device=s_sum.device)
         o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_backward_m_loop[grid](
-            s_sum, None, None, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
-            enable_fp_fusion=True, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
+            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_m_loop[grid](
-            s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
-            enable_fp_fusion=True, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2,
+            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_m_rows[grid](
-            s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        attention_backward_m_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_m_loop[grid](
-            s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L, s_sum.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        attention_backward_m_loop[grid](*arguments, **constants, **config)
 
 
 def choose_attention_backward_do_sum(
@@ -1967,35 +1894,28 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
         aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0))
+    constants = dict(VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_backward_do_sum_loop[grid](
-            do, o, None, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
-            do_sum_part_ptr=do_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, do_sum_part_ptr=do_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_do_sum_loop[grid](
-            do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
-            do_sum_part_ptr=do_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, do_sum_part_ptr=do_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_do_sum_rows[grid](
-            do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        attention_backward_do_sum_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_do_sum_loop[grid](
-            do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
-            VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        attention_backward_do_sum_loop[grid](*arguments, **constants, **config)
 
 
 def choose_attention_backward_dp_sum(
@@ -2061,31 +1981,23 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
     dp_sum = dp_sum.view(B * H, S, L)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    variant, config = choose_attention_backward_dp_sum(
+    _, config = choose_attention_backward_dp_sum(
         batches=batches, M=S, N=L, K=E, itemsize=4, gpu=lib.gpu(do.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dp_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=do.device)
-        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_dp_sum_tiles[grid](
-            o_sum2, do, v, None, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
-            *dp_sum.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, dp_sum_parts_ptr=dp_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dp_sum_parts = lib.workspace(config, (batches, S, L), torch.float32, do.device)
+    grid = (PARTS * batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+    attention_backward_dp_sum_tiles[grid](
+        o_sum2, do, v, dp_sum, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
+        *dp_sum.stride(),
+        PRECISION=PRECISION, enable_fp_fusion=True, dp_sum_parts_ptr=dp_sum_parts, **config,
+    )  # fmt: skip
+    if dp_sum_parts is not None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dp_sum_combine[grid](
             dp_sum_parts, dp_sum, B * H, S, L, *dp_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_dp_sum_tiles[grid](
-            o_sum2, do, v, dp_sum, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
-            *dp_sum.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -2156,37 +2068,25 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
     dq = dq.view(B * H, S, E)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    variant, config = choose_attention_backward_dq(
+    _, config = choose_attention_backward_dq(
         batches=batches, M=S, N=E, K=L, itemsize=4, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dq_sum_parts = torch.empty(
-            (PARTS, batches, S, E), dtype=torch.float32, device=do_sum.device
-        )
-        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_backward_dq_tiles[grid](
-            do_sum, o_sum2, m_, dp_sum, s_sum, k_, None, scale, B * H, S, E, L, *do_sum.stride(),
-            *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
-            *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, dq_sum_parts_ptr=dq_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dq_sum_parts = lib.workspace(config, (batches, S, E), torch.float32, do_sum.device)
+    grid = (PARTS * batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+    attention_backward_dq_tiles[grid](
+        do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq, scale, B * H, S, E, L, *do_sum.stride(),
+        *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
+        *dq.stride(),
+        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+        enable_fp_fusion=True, dq_sum_parts_ptr=dq_sum_parts, **config,
+    )  # fmt: skip
+    if dq_sum_parts is not None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dq_combine[grid](
             dq_sum_parts, dq, B * H, S, E, *dq.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_backward_dq_tiles[grid](
-            do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq, scale, B * H, S, E, L, *do_sum.stride(),
-            *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
-            *dq.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -2257,37 +2157,25 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
     dk = dk.view(B * H, L, E)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    variant, config = choose_attention_backward_dk(
+    _, config = choose_attention_backward_dk(
         batches=batches, M=L, N=E, K=S, itemsize=4, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dk_sum_parts = torch.empty(
-            (PARTS, batches, L, E), dtype=torch.float32, device=do_sum.device
-        )
-        grid = (PARTS * batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_backward_dk_tiles[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, q, None, scale, B * H, L, E, S, *dp_sum.stride(),
-            *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
-            *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, dk_sum_parts_ptr=dk_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dk_sum_parts = lib.workspace(config, (batches, L, E), torch.float32, do_sum.device)
+    grid = (PARTS * batches * lib.cdiv(L, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+    attention_backward_dk_tiles[grid](
+        dp_sum, do_sum, o_sum2, s_sum, m_, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
+        *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
+        *dk.stride(),
+        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+        enable_fp_fusion=True, dk_sum_parts_ptr=dk_sum_parts, **config,
+    )  # fmt: skip
+    if dk_sum_parts is not None:
         grid = (batches * lib.cdiv(L, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dk_combine[grid](
             dk_sum_parts, dk, B * H, L, E, *dk.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
-        attention_backward_dk_tiles[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
-            *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
-            *dk.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -2355,33 +2243,24 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
     dv = dv.view(B * H, L, E)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    variant, config = choose_attention_backward_dv(
+    _, config = choose_attention_backward_dv(
         batches=batches, M=E, N=L, K=S, itemsize=4, gpu=lib.gpu(do.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dv_sum_parts = torch.empty((PARTS, batches, E, L), dtype=torch.float32, device=do.device)
-        grid = (PARTS * batches * lib.cdiv(E, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_dv_tiles[grid](
-            do, o_sum2, s_sum, m_, None, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
-            *s_sum.stride(), *m_.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, dv_sum_parts_ptr=dv_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dv_sum_parts = lib.workspace(config, (batches, E, L), torch.float32, do.device)
+    grid = (PARTS * batches * lib.cdiv(E, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+    attention_backward_dv_tiles[grid](
+        do, o_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
+        *s_sum.stride(), *m_.stride(), *dv.stride(),
+        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+        enable_fp_fusion=True, dv_sum_parts_ptr=dv_sum_parts, **config,
+    )  # fmt: skip
+    if dv_sum_parts is not None:
         grid = (batches * lib.cdiv(E, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dv_combine[grid](
             dv_sum_parts, dv, B * H, E, L, *dv.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (batches * lib.cdiv(E, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
-        attention_backward_dv_tiles[grid](
-            do, o_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
-            *s_sum.stride(), *m_.stride(), *dv.stride(),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -2450,41 +2329,35 @@ def launch_attention_backward_dscale(
         aligned=B * H * L * S * do_sum.element_size() % 8 == 0, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (
+        dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
+        do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
+    )  # fmt: skip
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dscale_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_backward_dscale_loop[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, None, scale, B * H * S, L, dp_sum.stride(0),
-            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L), enable_fp_fusion=True,
-            dscale_sum_part_ptr=dscale_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, VEC=lib.vec(L), **constants, dscale_sum_part_ptr=dscale_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_dscale_loop[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
-            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L), enable_fp_fusion=True,
-            dscale_sum_part_ptr=dscale_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, VEC=lib.vec(L), **constants, dscale_sum_part_ptr=dscale_sum_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_dscale_rows[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * L * S, L, dp_sum.stride(0),
             do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(B * H * L * S),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(B * H * L * S), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_dscale_loop[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
-            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), VEC=lib.vec(L), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        attention_backward_dscale_loop[grid](*arguments, VEC=lib.vec(L), **constants, **config)
 
 
 def launch_attention_backward(q, k_, v, o, do, dq, dk, dv, dscale, scale) -> None:
@@ -2649,7 +2522,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=9,
+    lib=10,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

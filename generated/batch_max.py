@@ -197,35 +197,28 @@ def launch_batch_max_float(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, batch, D, *x.stride(), y.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_max_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_float_loop[grid](
-            x, None, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            y_max_part_ptr=y_max_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, y_max_part_ptr=y_max_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_float_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            y_max_part_ptr=y_max_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, y_max_part_ptr=y_max_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_float_rows[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        batch_max_float_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_float_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        batch_max_float_loop[grid](*arguments, **constants, **config)
 
 
 def choose_batch_max_int(
@@ -287,37 +280,31 @@ def launch_batch_max_int(x, y) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (x, y, batch, D, *x.stride(), y.stride(0))
+    constants = dict(
+        LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_part = torch.empty((batch, PARTS), dtype=x.dtype, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_int_loop[grid](
-            x, None, batch, D, *x.stride(), y.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_part_ptr=y_part, PASS=1,
+            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, y_part_ptr=y_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_int_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_part_ptr=y_part, PASS=2,
+            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, y_part_ptr=y_part, PASS=2,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_int_rows[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        batch_max_int_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_int_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, **config,
         )  # fmt: skip
 
 
@@ -390,7 +377,7 @@ def batch_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=9,
+    lib=10,
     allocate=allocate_batch_max,
     reference=batch_max_reference,
     equals=batch_max_torch,
@@ -578,38 +565,32 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y_at, batch, D, *x.stride(), y_at.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_at_best = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_at_at = torch.empty((batch, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_backward_y_at_loop[grid](
-            x, None, batch, D, *x.stride(), y_at.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_at_best_ptr=y_at_best,
-            y_at_at_ptr=y_at_at, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_backward_y_at_loop[grid](
-            x, y_at, batch, D, *x.stride(), y_at.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_at_best_ptr=y_at_best,
-            y_at_at_ptr=y_at_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_backward_y_at_rows[grid](
-            x, y_at, batch, D, *x.stride(), y_at.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        batch_max_backward_y_at_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_backward_y_at_loop[grid](
-            x, y_at, batch, D, *x.stride(), y_at.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -629,11 +610,10 @@ def launch_batch_max_backward_dx(x, dy, y_at, dx) -> None:
     dx = dx.view(batch, D)
     _, config = choose_batch_max_backward_dx(cols=D)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    arguments = (y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride())
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(batch, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    batch_max_backward_dx_tile[grid](
-        y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride(),
-        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
-    )  # fmt: skip
+    batch_max_backward_dx_tile[grid](*arguments, **constants, **config)
 
 
 def launch_batch_max_backward(x, dy, dx) -> None:
@@ -693,7 +673,7 @@ def batch_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=9,
+    lib=10,
     allocate=allocate_batch_max_backward,
     reference=batch_max_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),

@@ -138,35 +138,28 @@ def launch_batch_mean(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, batch, H * W, *x.stride(), y.stride(0))
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_mean_loop[grid](
-            x, None, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_mean_loop[grid](
-            x, y, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        batch_mean_rows[grid](
-            x, y, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        batch_mean_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        batch_mean_loop[grid](
-            x, y, batch, H * W, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        batch_mean_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_batch_mean(x: torch.Tensor) -> torch.Tensor:
@@ -207,7 +200,7 @@ def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=9,
+    lib=10,
     allocate=allocate_batch_mean,
     reference=batch_mean_reference,
     equals=batch_mean_torch,
@@ -350,7 +343,7 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=9,
+    lib=10,
     allocate=allocate_batch_mean_backward,
     reference=batch_mean_backward_reference,
     batch=runtime.Batch({"x": (0, 2), "dy": (0, 0)}, (0,)),

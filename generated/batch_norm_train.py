@@ -369,6 +369,10 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (
+        x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
+        bias.stride(0), *y.stride(),
+    )  # fmt: skip
     if variant == "per_thread":
         ROWS, PARTS, WRITES = config["ROWS"], config["PARTS"], config["WRITES"]
         mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
@@ -387,9 +391,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), WRITES))
         batch_norm_train_loop[grid](
-            x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
-            bias.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
             var_sum_count_ptr=var_sum_count, PASS=2, PARTS_POW2=1, CHUNK=WRITES,
@@ -419,22 +421,13 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
-        batch_norm_train_loop[grid](
-            x, gain, bias, None, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
-            bias.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        batch_norm_train_loop[grid](
-            x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
-            bias.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            batch_norm_train_loop[grid](
+                *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+                VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
+                enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_rows[grid](
@@ -447,9 +440,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_loop[grid](
-            x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
-            bias.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -527,7 +518,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=9,
+    lib=10,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -993,6 +984,11 @@ def launch_batch_norm_train_backward_var_sum(
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (
+        x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
+        *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+        dgain.stride(0), dbias.stride(0), *dx.stride(),
+    )  # fmt: skip
     if variant == "lines":
         grid = (C,)
         batch_norm_train_backward_var_sum_lines[grid](
@@ -1012,37 +1008,15 @@ def launch_batch_norm_train_backward_var_sum(
         dy_rsqrt_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
-        batch_norm_train_backward_var_sum_loop[grid](
-            x, dy, gain, None, None, None, None, None, eps, C, N, H * W, H * N * W, *x.stride(),
-            *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            dgain.stride(0), dbias.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        batch_norm_train_backward_var_sum_loop[grid](
-            x, dy, gain, None, None, None, None, None, eps, C, N, H * W, H * N * W, *x.stride(),
-            *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            dgain.stride(0), dbias.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, PASS=2,
-            **config,
-        )  # fmt: skip
-        batch_norm_train_backward_var_sum_loop[grid](
-            x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
-            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            dgain.stride(0), dbias.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, PASS=3,
-            **config,
-        )  # fmt: skip
+        for PASS in (1, 2, 3):
+            batch_norm_train_backward_var_sum_loop[grid](
+                *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+                VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+                enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, PASS=PASS,
+                **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_var_sum_rows[grid](
@@ -1056,10 +1030,7 @@ def launch_batch_norm_train_backward_var_sum(
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_var_sum_loop[grid](
-            x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
-            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            dgain.stride(0), dbias.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1128,42 +1099,34 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    arguments = (
+        var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
+        dy_rsqrt_sum.stride(0), gain.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         batch_norm_train_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, None, eps, C, H * N * W, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         batch_norm_train_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        batch_norm_train_backward_deps_rows[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(C),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        batch_norm_train_backward_deps_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        batch_norm_train_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        batch_norm_train_backward_deps_loop[grid](*arguments, **constants, **config)
 
 
 def launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
@@ -1299,7 +1262,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=9,
+    lib=10,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

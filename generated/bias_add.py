@@ -138,7 +138,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=9,
+    lib=10,
     allocate=allocate_bias_add,
     reference=bias_add_reference,
     equals=bias_add_torch,
@@ -288,19 +288,19 @@ def launch_bias_add_backward(dy, db) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, db, C, N, H * W, *dy.stride(), db.stride(0))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         bias_add_backward_loop[grid](
-            dy, None, C, N, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         bias_add_backward_loop[grid](
-            dy, db, C, N, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
@@ -309,15 +309,12 @@ def launch_bias_add_backward(dy, db) -> None:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_rows[grid](
             dy, db, C, H * N * W, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * N * W, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(H * N * W, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_loop[grid](
-            dy, db, C, N, H * W, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **config,
+            *arguments, VEC=lib.vec(H * W, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
 
 
@@ -347,7 +344,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=9,
+    lib=10,
     allocate=allocate_bias_add_backward,
     reference=bias_add_backward_reference,
     linear=(("dy",),),

@@ -481,6 +481,9 @@ def launch_bmm(a, b, y) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    y_sum_parts = lib.workspace(config, (B, M, N), compute, a.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         b_tiles, trans_b = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
@@ -488,8 +491,7 @@ def launch_bmm(a, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_presplit_lhs[grid](
             b_tiles, a_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
@@ -498,7 +500,7 @@ def launch_bmm(a, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_tf32x3[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
@@ -507,14 +509,12 @@ def launch_bmm(a, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_presplit_rhs[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -522,27 +522,9 @@ def launch_bmm(a, b, y) -> None:
             ),
         )
         bmm_persistent[grid](
-            a_tiles, b_tiles, None, None, B, M, N, K, *y.stride(),
-            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        bmm_combine[grid](
-            y_sum_parts, y, B, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        bmm_persistent[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
@@ -553,30 +535,21 @@ def launch_bmm(a, b, y) -> None:
         )
         bmm_subtiles[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
+    else:
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         bmm_tiles[grid](
-            a, b, None, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            y_sum_parts_ptr=y_sum_parts, **config,
+            a, b, y, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
+    if y_sum_parts is not None:
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         bmm_combine[grid](
             y_sum_parts, y, B, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        bmm_tiles[grid](
-            a, b, y, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -622,7 +595,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -1438,6 +1411,9 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    da_sum_parts = lib.workspace(config, (B, M, K), compute, b.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         b_tiles, trans_b = lib.tiles(b, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1445,8 +1421,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_presplit_lhs[grid](
             b_tiles, dy_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1455,7 +1430,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_tf32x3[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1464,14 +1439,12 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_presplit_rhs[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -1479,27 +1452,9 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             ),
         )
         bmm_backward_da_persistent[grid](
-            dy_tiles, b_tiles, None, None, B, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        bmm_backward_da_combine[grid](
-            da_sum_parts, da, B, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_da_persistent[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            da_sum_parts_ptr=da_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1510,30 +1465,21 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         )
         bmm_backward_da_subtiles[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
+    else:
         grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_da_tiles[grid](
-            dy, b, None, B, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            da_sum_parts_ptr=da_sum_parts, **config,
+            dy, b, da, B, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
+            PRECISION=PRECISION, **constants, da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
+    if da_sum_parts is not None:
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         bmm_backward_da_combine[grid](
             da_sum_parts, da, B, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        bmm_backward_da_tiles[grid](
-            dy, b, da, B, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1647,14 +1593,16 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    db_sum_parts = lib.workspace(config, (B, N, K), compute, a.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         a_tiles, trans_a = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_presplit_lhs[grid](
             a_tiles, dy_tiles, db, B, N, K, M, *db.stride(),
-            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1662,7 +1610,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_tf32x3[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1670,12 +1618,9 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_presplit_rhs[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
@@ -1685,26 +1630,9 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             ),
         )
         bmm_backward_db_persistent[grid](
-            dy_tiles, a_tiles, None, B, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        bmm_backward_db_combine[grid](
-            db_sum_parts, db, B, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_db_persistent[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_A=trans_a, PRECISION=PRECISION, **constants,
+            db_sum_parts_ptr=db_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1714,30 +1642,21 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         )
         bmm_backward_db_subtiles[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_A=trans_a, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
+    else:
         grid = (PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_db_tiles[grid](
-            dy, a, None, B, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            db_sum_parts_ptr=db_sum_parts, **config,
+            dy, a, db, B, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
+            PRECISION=PRECISION, **constants, db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip
+    if db_sum_parts is not None:
         grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         bmm_backward_db_combine[grid](
             db_sum_parts, db, B, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        bmm_backward_db_tiles[grid](
-            dy, a, db, B, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1798,7 +1717,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

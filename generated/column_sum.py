@@ -133,35 +133,26 @@ def launch_column_sum(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, D, N, *x.stride(), y.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((D, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(D, ROWS), PARTS)
         column_sum_loop[grid](
-            x, None, D, N, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, MERGE),)
         column_sum_loop[grid](
-            x, y, D, N, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(D, ROWS),)
-        column_sum_rows[grid](
-            x, y, D, N, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        column_sum_rows[(lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(D, ROWS),)
-        column_sum_loop[grid](
-            x, y, D, N, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        column_sum_loop[(lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_column_sum(x: torch.Tensor) -> torch.Tensor:
@@ -197,7 +188,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_column_sum,
     reference=column_sum_reference,
     equals=column_sum_torch,
@@ -325,7 +316,7 @@ def column_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_column_sum_backward,
     reference=column_sum_backward_reference,
     linear=(("x", "dy"),),

@@ -588,6 +588,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
@@ -600,26 +601,23 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_channels[grid](
             x, w, b, y, (F // groups) * N, P, F, L, *x.stride(), *w.stride(), b.stride(0),
             *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, Cg=Cg, R=R, stride=stride, pad=pad, dil=dil,
-            enable_fp_fusion=True, **config,
+            groups=groups, Cg=Cg, R=R, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
         conv1d_runs[grid](
             x, w, b, y, (F // groups) * N * groups, P, F, L, *x.stride(), *w.stride(), b.stride(0),
             *y.stride(),
-            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE, Cg=Cg,
-            stride=stride, pad=pad, R=R, dil=dil, groups=groups,
-            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **config,
+            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), Cg=Cg, stride=stride, pad=pad,
+            R=R, dil=dil, groups=groups, VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
+            **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
         conv1d_window[grid](
             x, w, b, y, (F // groups) * N * groups, P, F, L, *x.stride(), *w.stride(), b.stride(0),
             *y.stride(),
-            COMPUTE=COMPUTE, Cg=Cg, R=R, groups=groups, stride=stride, pad=pad, dil=dil,
-            enable_fp_fusion=True, **config,
+            Cg=Cg, R=R, groups=groups, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -632,8 +630,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv1d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -646,8 +644,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         )
         conv1d_planes[grid](
             x_tiles, w_tiles, b, y, N, P, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
@@ -670,8 +668,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, F,
             x_padded.stride(1), b.stride(0), *y.stride(),
             groups=groups, R=R, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_Y=lib.vec(y.stride(0), y.stride(1), P),
-            enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, VEC_Y=lib.vec(y.stride(0), y.stride(1), P), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
@@ -680,8 +677,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F // groups, c_padded, P, L, F, *x_padded.stride(),
             *w_padded.stride(), *b.stride(), *y.stride(),
-            groups=groups, R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            groups=groups, R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, PRECISION=PRECISION,
+            **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -703,8 +700,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             *y.stride(),
             groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
             stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1 < Cg,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), PRECISION=PRECISION,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -838,7 +835,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -1657,6 +1654,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, R * f0_count, *dy.shape) < 2_000_000_000 else tl.int64
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
@@ -1666,16 +1664,14 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         )
         conv1d_backward_dx_channels[grid](
             dy, w, dx, Cg * L * N, Cg * L, L, P, Cg, *dy.stride(), *w.stride(), *dx.stride(),
-            groups=groups, COMPUTE=COMPUTE, R=R, F=F, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
+            groups=groups, R=R, F=F, pad=pad, dil=dil, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(L, config["STEPS"] * config["BLOCK"]),)
         conv1d_backward_dx_window[grid](
             dy, w, dx, Cg * N * groups, L, Cg * groups, Cg, P, *dy.stride(), *w.stride(),
             *dx.stride(),
-            COMPUTE=COMPUTE, R=R, F=F, groups=groups, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
+            R=R, F=F, groups=groups, pad=pad, dil=dil, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -1688,8 +1684,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv1d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, L * N, Cg, F, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -1703,16 +1699,16 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         )
         conv1d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, L, Cg, F, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, Cg, f0_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
-            groups=groups, R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            groups=groups, R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, PRECISION=PRECISION,
+            **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1736,8 +1732,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             groups=groups, R=R, f0_count=f0_count, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), pad=pad, dil=dil, stride=stride,
             RUN_DY=dy.stride(1) == 1 < f0_count, VEC_W=math.gcd(16, w.stride(1), w.stride(2)),
-            RUN_W=w.stride(0) == 1 < f0_count, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants, **config,
         )  # fmt: skip
 
 
@@ -1825,6 +1820,10 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
+    constants = dict(
+        COMPUTE=COMPUTE, P=P, groups=groups, dil=dil, pad=pad, stride=stride,
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
@@ -1833,18 +1832,15 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_runs[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, Cg, F, L, *x.stride(), *dy.stride(),
             *dw.stride(),
-            VEC_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)), COMPUTE=COMPUTE, N=N,
-            dil=dil, pad=pad, P=P, stride=stride,
-            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), groups=groups,
-            enable_fp_fusion=True, **config,
+            VEC_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)), N=N,
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(R, config["STEPS"] * config["BLOCK"]),)
         conv1d_backward_dw_window[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, Cg, F, L, *x.stride(), *dy.stride(),
             *dw.stride(),
-            COMPUTE=COMPUTE, N=N, P=P, groups=groups, dil=dil, pad=pad, stride=stride,
-            enable_fp_fusion=True, **config,
+            N=N, **constants, **config,
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
@@ -1864,9 +1860,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_patches[grid](
             x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, F,
             x_padded.stride(1), *dw.stride(),
-            groups=groups, P=P, PATCH_C=PATCH_C, PATCH_R=PATCH_R, stride=stride, pad=pad, dil=dil,
-            COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), R),
-            enable_fp_fusion=True, **config,
+            PATCH_C=PATCH_C, PATCH_R=PATCH_R, PRECISION=PRECISION,
+            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), R), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n__padded)
@@ -1874,8 +1869,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, Cg * R, F // groups, n__padded, R, Cg, L, F,
             *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
-            groups=groups, P=P, INDEX=INDEX, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            INDEX=INDEX, PRECISION=PRECISION, **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1889,10 +1883,10 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
-            groups=groups, N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
-            dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1 < N,
-            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            N=N, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
+            RUN_X=x.stride(0) == 1 < N,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), PRECISION=PRECISION,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -1961,19 +1955,19 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv1d_backward_db_loop[grid](
-            dy, None, (F // groups) * groups, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv1d_backward_db_loop[grid](
-            dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
@@ -1982,15 +1976,12 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_loop[grid](
-            dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **config,
+            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
 
 
@@ -2144,7 +2135,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

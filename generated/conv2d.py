@@ -687,6 +687,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
@@ -699,8 +700,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_channels[grid](
             x, w, b, y, (F // groups) * N * P, Q, F, P, H, W, *x.stride(), *w.stride(), b.stride(0),
             *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, Cg=Cg, R=R, S=S, stride=stride, pad=pad, dil=dil,
-            enable_fp_fusion=True, **config,
+            groups=groups, Cg=Cg, R=R, S=S, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (
@@ -711,10 +711,10 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_runs[grid](
             x, w, b, y, (F // groups) * N * groups, P, Q, F, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
-            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
-            Cg=Cg, R=R, stride=stride, pad=pad, S=S, dil=dil, groups=groups,
-            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True, **config,
+            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), Cg=Cg, R=R,
+            stride=stride, pad=pad, S=S, dil=dil, groups=groups,
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)), **constants,
+            **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (
@@ -725,8 +725,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_window[grid](
             x, w, b, y, (F // groups) * N * groups, P, Q, F, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, Cg=Cg, R=R, S=S, groups=groups, stride=stride, pad=pad, dil=dil,
-            enable_fp_fusion=True, **config,
+            Cg=Cg, R=R, S=S, groups=groups, stride=stride, pad=pad, dil=dil, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -739,8 +738,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv2d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P * Q, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -756,8 +755,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         )
         conv2d_planes[grid](
             x_tiles, w_tiles, b, y, N, P * Q, F, Cg, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
@@ -780,9 +779,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, Q, F,
             x_padded.stride(1), x_padded.stride(2), b.stride(0), *y.stride(),
             groups=groups, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, dil=dil,
-            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), Q), enable_fp_fusion=True,
-            **config,
+            pad=pad, stride=stride, PRECISION=PRECISION,
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), Q), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
@@ -791,8 +789,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_taps[grid](
             x_padded, w_padded, b, y, N * P * Q, F // groups, c_padded, P * Q, Q, P, H, W, F,
             *x_padded.stride(), *w_padded.stride(), *b.stride(), *y.stride(),
-            groups=groups, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            groups=groups, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, dil=dil,
+            PRECISION=PRECISION, **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -815,8 +813,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
             dil=dil, RUN_X=x.stride(1) == 1 < Cg,
-            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), PRECISION=PRECISION,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -963,7 +961,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -1932,6 +1930,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(H * N * W, R * S * f0_count, *dy.shape) < 2_000_000_000 else tl.int64
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant in ("wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 16)
@@ -1942,16 +1941,14 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv2d_backward_dx_channels[grid](
             dy, w, dx, Cg * H * N * W, Cg * H * W, W, H, P, Q, H * W, Cg, *dy.stride(), *w.stride(),
             *dx.stride(),
-            groups=groups, COMPUTE=COMPUTE, R=R, S=S, F=F, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
+            groups=groups, R=R, S=S, F=F, pad=pad, dil=dil, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
         conv2d_backward_dx_window[grid](
             dy, w, dx, Cg * H * N * groups, W, Cg * H * groups, Cg * H, H, P, Q, Cg, *dy.stride(),
             *w.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, R=R, S=S, F=F, groups=groups, pad=pad, dil=dil, stride=stride,
-            enable_fp_fusion=True, **config,
+            R=R, S=S, F=F, groups=groups, pad=pad, dil=dil, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -1964,8 +1961,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv2d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, H * N * W, Cg, F, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -1981,8 +1978,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         )
         conv2d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, H * W, Cg, F, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, Cg, R * S, groups, f0_padded)
@@ -1990,8 +1987,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         conv2d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, H * N * W, Cg, f0_padded, H * W, W, H, P, Q,
             *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
-            groups=groups, R=R, S=S, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            groups=groups, R=R, S=S, INDEX=INDEX, pad=pad, dil=dil, stride=stride,
+            PRECISION=PRECISION, **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2016,8 +2013,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
             stride=stride, RUN_DY=dy.stride(1) == 1 < f0_count,
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)),
-            RUN_W=w.stride(0) == 1 < f0_count, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants, **config,
         )  # fmt: skip
 
 
@@ -2106,6 +2102,10 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
+    constants = dict(
+        COMPUTE=COMPUTE, P=P, Q=Q, groups=groups, dil=dil, pad=pad, stride=stride,
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 0), 16)
@@ -2118,10 +2118,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv2d_backward_dw_runs[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
             *dw.stride(),
-            VEC_DW=math.gcd(16, dw.shape[3], dw.stride(0), dw.stride(1), dw.stride(2)),
-            COMPUTE=COMPUTE, N=N, P=P, dil=dil, pad=pad, Q=Q, stride=stride,
-            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)), groups=groups,
-            enable_fp_fusion=True, **config,
+            VEC_DW=math.gcd(16, dw.shape[3], dw.stride(0), dw.stride(1), dw.stride(2)), N=N,
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)), **constants,
+            **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (
@@ -2132,8 +2131,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv2d_backward_dw_window[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
             *dw.stride(),
-            COMPUTE=COMPUTE, N=N, P=P, Q=Q, groups=groups, dil=dil, pad=pad, stride=stride,
-            enable_fp_fusion=True, **config,
+            N=N, **constants, **config,
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
@@ -2160,10 +2158,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv2d_backward_dw_patches[grid](
             x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, S, F,
             x_padded.stride(1), x_padded.stride(2), *dw.stride(),
-            groups=groups, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
-            stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S), enable_fp_fusion=True,
-            **config,
+            PATCH_C=PATCH_C, PATCH_R=PATCH_R, PATCH_S=PATCH_S, PRECISION=PRECISION,
+            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S), **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P * Q, n__padded)
@@ -2171,8 +2167,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv2d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, Cg * R * S, F // groups, n__padded, R * S, Cg, S, R, H, W, F,
             *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
-            groups=groups, P=P, Q=Q, INDEX=INDEX, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            INDEX=INDEX, PRECISION=PRECISION, **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2187,11 +2182,10 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv2d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F, *x.stride(), *dy.stride(),
             *dw.stride(),
-            groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
-            VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
-            stride=stride, RUN_X=x.stride(0) == 1 < N,
-            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            N=N, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            RUN_X=x.stride(0) == 1 < N,
+            VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), PRECISION=PRECISION,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -2261,19 +2255,19 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, db, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv2d_backward_db_loop[grid](
-            dy, None, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv2d_backward_db_loop[grid](
-            dy, db, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
@@ -2282,15 +2276,12 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv2d_backward_db_loop[grid](
-            dy, db, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **config,
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
 
 
@@ -2467,7 +2458,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

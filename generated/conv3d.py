@@ -465,6 +465,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
+    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
@@ -478,8 +479,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, F, C)
@@ -492,8 +492,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         )
         conv3d_planes[grid](
             x_tiles, w_tiles, b, y, N, O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(
@@ -525,9 +524,9 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, N, O, P, Q, x_padded.stride(1),
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
-            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q),
-            enable_fp_fusion=True, **config,
+            pad=pad, stride=stride,
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q), **constants,
+            **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
@@ -535,8 +534,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         conv3d_taps[grid](
             x_padded, w_padded, b, y, N * O * P * Q, F, c_padded, O * P * Q, P * Q, O, Q, P, D, H,
             W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *y.stride(),
-            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -554,7 +552,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -675,7 +673,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -1684,37 +1682,33 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(F, ROWS), PARTS)
         conv3d_backward_db_loop[grid](
-            dy, None, F, N, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants,
+            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, MERGE),)
         conv3d_backward_db_loop[grid](
-            dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants,
+            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N * O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(N * O * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_loop[grid](
-            dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
 
 
@@ -1882,7 +1876,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

@@ -757,6 +757,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         else tl.float32
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
+    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
@@ -772,8 +773,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
@@ -789,8 +789,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         )
         conv_group_norm_silu_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, N, P * Q, Cg * groups, C, b.stride(0), *conv2d.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
@@ -809,10 +808,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q, Cg,
             b.stride(0), *conv2d.stride(),
-            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
@@ -821,8 +819,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_taps[grid](
             x_padded, w_padded, b, conv2d, N * P * Q, Cg * groups, c2_padded, P * Q, Q, P, H, W, Cg,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -840,7 +837,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             *w.stride(), b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -955,6 +952,9 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    constants = dict(
+        groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
@@ -962,8 +962,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_lines_loop[grid](
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -972,8 +971,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_lines[grid](
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -983,22 +981,14 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        conv_group_norm_silu_y_loop[grid](
-            conv2d, gain, bias, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
-            *gain.stride(), *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        conv_group_norm_silu_y_loop[grid](
-            conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
-            *gain.stride(), *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            conv_group_norm_silu_y_loop[grid](
+                conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+                *gain.stride(), *bias.stride(), *y.stride(),
+                VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
@@ -1006,8 +996,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_rows[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(Cg * P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1016,8 +1005,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_loop[grid](
             conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
             *gain.stride(), *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -1026,9 +1014,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_channels_rows[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -1038,24 +1025,15 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        conv_group_norm_silu_y_channels_loop[grid](
-            conv2d, gain, bias, None, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            HALF=x.element_size() == 2,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        conv_group_norm_silu_y_channels_loop[grid](
-            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            HALF=x.element_size() == 2,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            conv_group_norm_silu_y_channels_loop[grid](
+                conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+                *bias.stride(), *y.stride(),
+                PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+                VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
@@ -1063,10 +1041,9 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_channels_loop[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            HALF=x.element_size() == 2,
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -1243,7 +1220,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -2057,6 +2034,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         else tl.float32
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
+    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
@@ -2074,8 +2052,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q,
             Cg * groups, C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
@@ -2093,8 +2070,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(), *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
@@ -2113,11 +2089,10 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, Cg * groups, c2_padded, N, P,
             Q, Cg, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
             VEC_CONV2D_KEPT=lib.vec(conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
@@ -2127,8 +2102,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, c2_padded, P * Q, Q,
             P, H, W, Cg, *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2146,7 +2120,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -2263,6 +2237,9 @@ def launch_conv_group_norm_silu_forward_y(
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    constants = dict(
+        COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
@@ -2270,8 +2247,7 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_lines_loop[grid](
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2280,8 +2256,7 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_lines[grid](
             conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -2291,22 +2266,14 @@ def launch_conv_group_norm_silu_forward_y(
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        conv_group_norm_silu_forward_y_loop[grid](
-            conv2d, gain, bias, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
-            *gain.stride(), *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        conv_group_norm_silu_forward_y_loop[grid](
-            conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
-            *gain.stride(), *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            conv_group_norm_silu_forward_y_loop[grid](
+                conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+                *gain.stride(), *bias.stride(), *y.stride(),
+                VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
@@ -2314,8 +2281,7 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_rows[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(Cg * P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2324,8 +2290,7 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_loop[grid](
             conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
             *gain.stride(), *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -2334,9 +2299,8 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_channels_rows[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -2346,24 +2310,15 @@ def launch_conv_group_norm_silu_forward_y(
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        conv_group_norm_silu_forward_y_channels_loop[grid](
-            conv2d, gain, bias, None, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            HALF=x.element_size() == 2,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        conv_group_norm_silu_forward_y_channels_loop[grid](
-            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            HALF=x.element_size() == 2,
-            VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            conv_group_norm_silu_forward_y_channels_loop[grid](
+                conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+                *bias.stride(), *y.stride(),
+                PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+                VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
@@ -2371,10 +2326,9 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_channels_loop[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            HALF=x.element_size() == 2,
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -2548,7 +2502,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -4052,6 +4006,14 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        conv2d_kept, gain, bias, dy, mu_sum, var_sum, dmu_sum, N * groups, Cg, P * Q, P, Q,
+        Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
+        mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
@@ -4059,32 +4021,16 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        conv_group_norm_silu_backward_mu_sum_loop[grid](
-            conv2d_kept, gain, bias, dy, None, None, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q,
-            *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(), mu_sum.stride(0),
-            var_sum.stride(0), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        conv_group_norm_silu_backward_mu_sum_loop[grid](
-            conv2d_kept, gain, bias, dy, None, None, None, N * groups, Cg, P * Q, P, Q, Cg * P * Q,
-            *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(), mu_sum.stride(0),
-            var_sum.stride(0), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=2,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
+        for PASS in (1, 2):
+            conv_group_norm_silu_backward_mu_sum_loop[grid](
+                *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=PASS,
+                **lib.config_without(config, "MERGE"),
+            )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_mu_sum_loop[grid](
-            conv2d_kept, gain, bias, dy, mu_sum, var_sum, dmu_sum, N * groups, Cg, P * Q, P, Q,
-            Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
-            mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
             mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
             var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=3,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
@@ -4096,18 +4042,12 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg * P * Q, P * Q,
             *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
             *bias.stride(), *dy.stride(), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_mu_sum_loop[grid](
-            conv2d_kept, gain, bias, dy, mu_sum, var_sum, dmu_sum, N * groups, Cg, P * Q, P, Q,
-            Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
-            mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
             **config,
         )  # fmt: skip
 
@@ -4192,6 +4132,16 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
+        P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
+        mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
+        dgroup_norm_rsqrt_sum.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+        VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgroup_norm_rsqrt_sum_part = torch.empty(
@@ -4199,47 +4149,24 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            var_sum, conv2d_kept, mu_sum, gain, bias, dy, None, Cg * N * groups, P * Q, Cg,
-            Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(), mu_sum.stride(0),
-            gain.stride(0), bias.stride(0), *dy.stride(), dgroup_norm_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
+            PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
-            P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
-            mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
-            dgroup_norm_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
+            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[grid](
-            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
-            P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
-            mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
-            dgroup_norm_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **config,
+            *arguments, **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
-            P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
-            mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
-            dgroup_norm_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            **config,
+            *arguments, **constants, **config,
         )  # fmt: skip
 
 
@@ -4323,45 +4250,34 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
+        var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, groups=groups,
+        VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            var_sum, dgroup_norm_rsqrt_sum, gain, None, N * groups, Cg, Cg * P * Q,
-            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            dvar_sum_part_ptr=dvar_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
-            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dvar_sum_rows[grid](
-            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
-            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            groups=groups, COMPUTE=COMPUTE,
-            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        conv_group_norm_silu_backward_dvar_sum_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
-            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        conv_group_norm_silu_backward_dvar_sum_loop[grid](*arguments, **constants, **config)
 
 
 def choose_conv_group_norm_silu_backward_dconv2d(
@@ -4507,6 +4423,14 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     )  # fmt: skip
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
+        dconv2d, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
+        *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
+        *dvar_sum.stride(), *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+        *dconv2d.stride(),
+    )  # fmt: skip
+    constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant == "lines":
         grid = (rows,)
         conv_group_norm_silu_backward_dconv2d_lines[grid](
@@ -4514,9 +4438,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dbias, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -4524,26 +4447,16 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        conv_group_norm_silu_backward_dconv2d_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, None, None, None, None,
-            Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
-            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        conv_group_norm_silu_backward_dconv2d_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
-            dconv2d, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
-            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            conv_group_norm_silu_backward_dconv2d_loop[grid](
+                conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
+                dconv2d, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+                *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+                *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
+                VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+                **constants, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+                dbias_sum_part_ptr=dbias_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, config["ROWS"]),)
         conv_group_norm_silu_backward_dconv2d_rows[grid](
@@ -4552,9 +4465,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -4563,9 +4475,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dconv2d, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -4573,29 +4484,13 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, None, None, None, None,
-            Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
-            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
-            dconv2d, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
-            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-            *dvar_sum.stride(), *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            *dconv2d.stride(),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
+                *arguments, PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+                VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+                **constants, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+                dbias_sum_part_ptr=dbias_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
         conv_group_norm_silu_backward_dconv2d_channels_rows[grid](
@@ -4604,22 +4499,15 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
             *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, config["ROWS"]),)
         conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
-            dconv2d, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
-            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-            *dvar_sum.stride(), *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            *dconv2d.stride(),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
+            *arguments, PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -4700,6 +4588,7 @@ def launch_conv_group_norm_silu_backward_dx(
         if max(H * N * W, Cg * R * S * groups, *dconv2d.shape) < 2_000_000_000
         else tl.int64
     )
+    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
     if variant in ("rows_stream", "rows_square"):
         dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
         w = lib.reshaped(w, Cg * groups, C)
@@ -4710,8 +4599,8 @@ def launch_conv_group_norm_silu_backward_dx(
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, Cg * groups, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_square"):
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
@@ -4724,8 +4613,8 @@ def launch_conv_group_norm_silu_backward_dx(
         )
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, Cg * groups, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "taps":
         w = lib.reshaped(w, Cg * groups, C, R * S)
@@ -4733,8 +4622,7 @@ def launch_conv_group_norm_silu_backward_dx(
         conv_group_norm_silu_backward_dx_taps[grid](
             dconv2d, w, dx, H * N * W, C, Cg * groups, H * W, Cg, W, H, P, Q, *dconv2d.stride(),
             *w.stride(), *dx.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
@@ -4742,8 +4630,7 @@ def launch_conv_group_norm_silu_backward_dx(
         conv_group_norm_silu_backward_dx_tiles[grid](
             dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
             *dx.stride(),
-            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, **constants, **config,
         )  # fmt: skip
 
 
@@ -5199,7 +5086,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

@@ -362,7 +362,7 @@ def conv_transpose1d_torch(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
@@ -1006,19 +1006,19 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, db, F, N, P, *dy.stride(), db.stride(0))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(F, ROWS), PARTS)
         conv_transpose1d_backward_db_loop[grid](
-            dy, None, F, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, MERGE),)
         conv_transpose1d_backward_db_loop[grid](
-            dy, db, F, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
@@ -1027,15 +1027,12 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_rows[grid](
             dy, db, F, N * P, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(N * P, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_loop[grid](
-            dy, db, F, N, P, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **config,
+            *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
 
 
@@ -1182,7 +1179,7 @@ def conv_transpose1d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_conv_transpose1d_backward,
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),

@@ -161,38 +161,34 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0))
+    constants = dict(
+        COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         cross_entropy_loop[grid](
-            x, target, None, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
-            m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=1,
+            x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
+            **constants, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
-            m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            **constants, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        cross_entropy_rows[grid](
-            x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        cross_entropy_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            COMPUTE=COMPUTE, ignore=ignore, VEC=lib.vec(N, x.stride(1)), enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -262,7 +258,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=9,
+    lib=10,
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
@@ -528,6 +524,14 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
+        *dx.stride(),
+    )  # fmt: skip
+    constants = dict(
+        ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+        VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         m_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
@@ -536,44 +540,28 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
         cross_entropy_backward_two_pass[grid](
             tickets, target, dloss, x, m_part, lse_sum_part, dx, N, V, target.stride(0),
             dloss.stride(0), *x.stride(), *dx.stride(),
-            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
-        cross_entropy_backward_loop[grid](
-            target, dloss, x, None, N, V, target.stride(0), dloss.stride(0), *x.stride(),
-            *dx.stride(),
-            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
-            lse_sum_part_ptr=lse_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        cross_entropy_backward_loop[grid](
-            target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
-            *dx.stride(),
-            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
-            lse_sum_part_ptr=lse_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            cross_entropy_backward_loop[grid](
+                *arguments, **constants, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=PASS,
+                **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
         cross_entropy_backward_rows[grid](
             x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
             *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, ignore=ignore,
-            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
-        cross_entropy_backward_loop[grid](
-            target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
-            *dx.stride(),
-            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        cross_entropy_backward_loop[grid](*arguments, **constants, **config)
 
 
 def allocate_cross_entropy_backward(
@@ -633,7 +621,7 @@ def cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=9,
+    lib=10,
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),

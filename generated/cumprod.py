@@ -111,8 +111,9 @@ def choose_cumprod(
     # memory runs across the walk: rows side by side make whole lines
     if strided:
         return "strided", dict(
-            ROWS=max(1, min(32, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+            ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
+            BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 4 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
@@ -139,25 +140,24 @@ def launch_cumprod(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS = config["PARTS"]
         y_prod_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (PARTS, lib.cdiv(batch, ROWS))
         cumprod_part[grid](
             x, y_prod_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), **constants, **config,
         )  # fmt: skip
         cumprod_finish[grid](
             y_prod_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         cumprod_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=9,
+    lib=10,
     allocate=allocate_cumprod,
     reference=cumprod_reference,
     equals=cumprod_torch,
@@ -388,8 +388,9 @@ def choose_cumprod_backward_dx_prod(
     # memory runs across the walk: rows side by side make whole lines
     if strided:
         return "strided", dict(
-            ROWS=max(1, min(32, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+            ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
+            BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 4 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
@@ -417,25 +418,24 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS = config["PARTS"]
         dx_prod_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (PARTS, lib.cdiv(rows, ROWS))
         cumprod_backward_dx_prod_part[grid](
             x, dx_prod_part, batch * D, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), **constants, **config,
         )  # fmt: skip
         cumprod_backward_dx_prod_finish[grid](
             dx_prod_part, x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, x.stride(0), dx_prod.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_prod_scan[grid](
             x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, x.stride(0), dx_prod.stride(0)), **constants, **config,
         )  # fmt: skip
 
 
@@ -503,37 +503,32 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dx_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dx_prod.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         cumprod_backward_dx_loop[grid](
-            dy, dx_prod, None, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
-            dx_sum_part_ptr=dx_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dx_sum_part_ptr=dx_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         cumprod_backward_dx_loop[grid](
-            dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
-            dx_sum_part_ptr=dx_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, dx_sum_part_ptr=dx_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        cumprod_backward_dx_rows[grid](
-            dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        cumprod_backward_dx_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        cumprod_backward_dx_loop[grid](
-            dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx_prod.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        cumprod_backward_dx_loop[grid](*arguments, **constants, **config)
 
 
 def launch_cumprod_backward(x, dy, dx) -> None:
@@ -612,7 +607,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=9,
+    lib=10,
     allocate=allocate_cumprod_backward,
     reference=cumprod_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

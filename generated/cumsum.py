@@ -107,8 +107,9 @@ def choose_cumsum(
     # memory runs across the walk: rows side by side make whole lines
     if strided:
         return "strided", dict(
-            ROWS=max(1, min(32, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+            ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
+            BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 4 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
@@ -135,25 +136,24 @@ def launch_cumsum(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS = config["PARTS"]
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (PARTS, lib.cdiv(batch, ROWS))
         cumsum_part[grid](
             x, y_sum_part, batch, D, *x.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0)), **constants, **config,
         )  # fmt: skip
         cumsum_finish[grid](
             y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         cumsum_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_cumsum,
     reference=cumsum_reference,
     equals=cumsum_torch,
@@ -308,14 +308,13 @@ def choose_cumsum_backward(
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            STAGES=1, num_warps=1 if strided else 8, RUN=1 if strided else min(8, 16 // itemsize),
+            STAGES=1, num_warps=1 if strided else 8, RUN=8 if strided else min(8, 16 // itemsize),
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if strided:
         return "strided", dict(
-            ROWS=(ROWS := max(1, min(64, lib.pow2(rows)))),
-            BLOCK=max(16, min(1024 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
-            num_warps=2, RUN=1,
+            ROWS=max(1, min(16, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=1,
+            num_warps=1 if itemsize <= 4 else 2, RUN=8,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
@@ -346,26 +345,24 @@ def launch_cumsum_backward(dy, dx) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS = config["PARTS"]
         dx_sum_part = torch.empty((batch, PARTS), dtype=compute, device=dy.device)
         grid = (PARTS, lib.cdiv(batch, ROWS))
         cumsum_backward_part[grid](
             dy, dx_sum_part, batch, D, *dy.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0)), enable_fp_fusion=True,
-            **lib.config_without(config, "RUN"),
+            VEC=lib.vec(D, dy.stride(0)), **constants, **lib.config_without(config, "RUN"),
         )  # fmt: skip
         cumsum_backward_finish[grid](
             dx_sum_part, dy, dx, batch, D, *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, dy.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
         cumsum_backward_scan[grid](
             dy, dx, batch, D, *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, dy.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
 
 
@@ -398,7 +395,7 @@ def cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_cumsum_backward,
     reference=cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

@@ -295,37 +295,36 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    constants = dict(COMPUTE=COMPUTE, stride=stride, pad=pad, enable_fp_fusion=True)
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         depthwise_conv2d_channels[grid](
             x, w, b, y, N * P, Q, C, P, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, R=R, S=S, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+            R=R, S=S, **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_runs[grid](
             x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
-            R=R, stride=stride, pad=pad, S=S,
-            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True, **config,
+            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), R=R, S=S,
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)), **constants,
+            **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_window[grid](
             x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, R=R, S=S, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+            R=R, S=S, **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_box[grid](
             x, w, b, y, C * N * P, Q, R, S, C * P, P, C, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, stride=stride, pad=pad,
             VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -442,7 +441,7 @@ def depthwise_conv2d_torch(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_depthwise_conv2d,
     reference=depthwise_conv2d_reference,
     equals=depthwise_conv2d_torch,
@@ -900,19 +899,19 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, db, C, N, P * Q, *dy.stride(), db.stride(0))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         depthwise_conv2d_backward_db_loop[grid](
-            dy, None, C, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         depthwise_conv2d_backward_db_loop[grid](
-            dy, db, C, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants,
             db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
@@ -921,15 +920,12 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_rows[grid](
             dy, db, C, N * P * Q, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_loop[grid](
-            dy, db, C, N, P * Q, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), enable_fp_fusion=True,
-            **config,
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, **config,
         )  # fmt: skip
 
 
@@ -1084,7 +1080,7 @@ def depthwise_conv2d_backward_reference(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
     linear=(("dy",),),

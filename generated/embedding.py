@@ -121,7 +121,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/embedding.op",
-    lib=9,
+    lib=10,
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
@@ -308,6 +308,7 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (table.dtype, dy.dtype) else tl.float32
+    constants = dict(enable_fp_fusion=True)
     if variant == "copies":
         dtable_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=dy.device)
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
@@ -316,43 +317,41 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
             dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable_sum_copies.stride(2),
             COMPUTE=COMPUTE,
             VEC=lib.vec(D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         embedding_backward_merge[grid](
             dtable_sum_copies, dtable, D * V, COPIES, D, dtable_sum_copies.stride(0),
             dtable_sum_copies.stride(1), dtable_sum_copies.stride(2), *dtable.stride(),
             VEC=lib.vec(D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
-            enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
-            num_warps=4,
+            **constants, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
         )  # fmt: skip
     elif variant == "direct":
         dtable_sum = dtable.zero_()
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum.stride(0)), **constants,
+            **config,
         )  # fmt: skip
     elif variant == "scatter":
         dtable_sum = torch.zeros((V, D), dtype=compute, device=dy.device)
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum.stride(0)),
-            enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum.stride(0)), **constants,
+            **config,
         )  # fmt: skip
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_epilogue[grid](
             dtable_sum, dtable, V, D, *dtable_sum.stride(), *dtable.stride(),
-            VEC=lib.vec(D, dtable_sum.stride(0), dtable.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, dtable_sum.stride(0), dtable.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_box[grid](
             dy, idx, dtable, V, D, N, *dy.stride(), idx.stride(0), *dtable.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable.stride(0)), enable_fp_fusion=True,
-            **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable.stride(0)), **constants, **config,
         )  # fmt: skip
 
 
@@ -416,7 +415,7 @@ def embedding_backward_reference(
 
 @runtime.op(
     "specs/embedding.op",
-    lib=9,
+    lib=10,
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
     linear=(("table", "dy"),),

@@ -134,34 +134,26 @@ def launch_full_sum(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, batch, x.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         full_sum_loop[grid](
-            x, None, batch, x.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, y_sum_part_ptr=y_sum_part,
-            PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         full_sum_loop[grid](
-            x, y, batch, x.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, y_sum_part_ptr=y_sum_part,
-            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        full_sum_rows[grid](
-            x, y, batch, x.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        full_sum_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        full_sum_loop[grid](
-            x, y, batch, x.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        full_sum_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_full_sum(x: torch.Tensor) -> torch.Tensor:
@@ -197,7 +189,7 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_full_sum,
     reference=full_sum_reference,
     equals=full_sum_torch,
@@ -309,13 +301,12 @@ def launch_full_sum_backward(x, dx, dy) -> None:
     if COMPUTE == tl.float64 and not isinstance(dy, torch.Tensor):
         # A Python number reaches a kernel as f32.
         dy = torch.full((), dy, dtype=torch.float64, device=dx.device)
+    constants = dict(
+        DY_IS_TENSOR=isinstance(dy, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        full_sum_backward_flat[grid](
-            dx, dy, total, dx.stride(2),
-            DY_IS_TENSOR=isinstance(dy, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        full_sum_backward_flat[grid](dx, dy, total, dx.stride(2), **constants, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -324,8 +315,7 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         )
         full_sum_backward_strided[grid](
             dx, dy, outer, middle, inner, *dx.stride(),
-            DY_IS_TENSOR=isinstance(dy, torch.Tensor), COMPUTE=COMPUTE,
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), **constants, **config,
         )  # fmt: skip
 
 
@@ -362,7 +352,7 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_full_sum_backward,
     reference=full_sum_backward_reference,
     batch=runtime.Batch({"x": (0, 0)}, (0,)),

@@ -109,12 +109,10 @@ def launch_gelu(x, y) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    constants = dict(HALF=x.element_size() == 2, COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        gelu_flat[grid](
-            x, y, total, x.stride(2), y.stride(2),
-            HALF=x.element_size() == 2, COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        gelu_flat[grid](x, y, total, x.stride(2), y.stride(2), **constants, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -123,8 +121,8 @@ def launch_gelu(x, y) -> None:
         )
         gelu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
-            HALF=x.element_size() == 2, COMPUTE=COMPUTE, VEC_X=lib.vec(x.stride(0), x.stride(1)),
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1), inner),
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -161,7 +159,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_gelu,
     reference=gelu_reference,
     equals=gelu_torch,
@@ -288,12 +286,11 @@ def launch_gelu_backward(x, dy, dx) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    arguments = (dy, x, dx, total, dy.stride(2), x.stride(2), dx.stride(2))
+    constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        gelu_backward_flat[grid](
-            dy, x, dx, total, dy.stride(2), x.stride(2), dx.stride(2),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        gelu_backward_flat[grid](*arguments, **constants, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -302,9 +299,8 @@ def launch_gelu_backward(x, dy, dx) -> None:
         )
         gelu_backward_strided[grid](
             dy, x, dx, outer, middle, inner, *dy.stride(), *x.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
-            VEC_X=lib.vec(x.stride(0), x.stride(1)),
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_DY=lib.vec(dy.stride(0), dy.stride(1)), VEC_X=lib.vec(x.stride(0), x.stride(1)),
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), inner), **constants, **config,
         )  # fmt: skip
 
 
@@ -346,7 +342,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_gelu_backward,
     reference=gelu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

@@ -456,6 +456,10 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "lines_loop":
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
@@ -463,8 +467,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_lines_loop[grid](
             x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "lines":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -473,8 +476,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_lines[grid](
             x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -484,22 +486,13 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        group_norm_loop[grid](
-            x, gain, bias, None, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
-            *gain.stride(), *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        group_norm_loop[grid](
-            x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            group_norm_loop[grid](
+                x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
+                *bias.stride(), *y.stride(),
+                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, mu_sum_part_ptr=mu_sum_part,
+                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
@@ -507,8 +500,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_rows[grid](
             x, gain, bias, y, eps, N * groups, batch * Cg, batch, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(batch * Cg, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch * Cg, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -517,8 +509,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_loop[grid](
             x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_rows":
         x = lib.reshaped(x, N, groups, Cg, batch)
@@ -527,9 +518,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_channels_rows[grid](
             x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            groups=groups, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -539,24 +529,15 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        group_norm_channels_loop[grid](
-            x, gain, bias, None, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        group_norm_channels_loop[grid](
-            x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
-            *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            group_norm_channels_loop[grid](
+                x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
+                *bias.stride(), *y.stride(),
+                PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
+                VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     else:
         x = lib.reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
@@ -564,10 +545,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_channels_loop[grid](
             x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
             VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -672,7 +652,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -1549,6 +1529,11 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (
+        x, dy, gain, mu_sum, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
+        *x.stride(), *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0),
+        dmu_sum.stride(0),
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
@@ -1556,29 +1541,17 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        group_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, None, None, None, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
-            *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        group_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, None, None, None, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
-            *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=2,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
+        for PASS in (1, 2):
+            group_norm_backward_mu_sum_loop[grid](
+                *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+                VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=PASS,
+                **lib.config_without(config, "MERGE"),
+            )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, mu_sum, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
-            *x.stride(), *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0),
-            dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
             mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
             var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=3,
@@ -1596,10 +1569,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, mu_sum, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
-            *x.stride(), *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0),
-            dmu_sum.stride(0),
-            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -1672,41 +1642,33 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
+        *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
-            dy, x, mu_sum, None, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(), *x.stride(),
-            mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
-            dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
-            *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dy_rsqrt_sum_rows[grid](
-            dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
-            *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        group_norm_backward_dy_rsqrt_sum_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dy_rsqrt_sum_loop[grid](
-            dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
-            *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        group_norm_backward_dy_rsqrt_sum_loop[grid](*arguments, **constants, **config)
 
 
 def choose_group_norm_backward_dvar_sum(
@@ -1781,45 +1743,34 @@ def launch_group_norm_backward_dvar_sum(
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    arguments = (
+        var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
+        var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+        VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dvar_sum_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, None, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
-            *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            dvar_sum_part_ptr=dvar_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dvar_sum_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
-            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dvar_sum_rows[grid](
-            var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
-            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        group_norm_backward_dvar_sum_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_dvar_sum_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
-            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
-            VEC=lib.vec(Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        group_norm_backward_dvar_sum_loop[grid](*arguments, **constants, **config)
 
 
 def choose_group_norm_backward_dx(
@@ -1944,6 +1895,15 @@ def launch_group_norm_backward_dx(
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dmu_sum.device)
+    arguments = (
+        dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups,
+        batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+        *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
+        *dmu_sum.stride(), *dx.stride(),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "lines":
         grid = (rows,)
         group_norm_backward_dx_lines[grid](
@@ -1951,35 +1911,24 @@ def launch_group_norm_backward_dx(
             batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
             *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
             dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        group_norm_backward_dx_loop[grid](
-            dy, x, mu_sum, var_sum, None, None, gain, dvar_sum, dmu_sum, None, eps, Cg * groups, N,
-            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
-            dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
-            *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        group_norm_backward_dx_loop[grid](
-            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups, N,
-            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
-            dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
-            *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            group_norm_backward_dx_loop[grid](
+                dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups, N,
+                batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+                dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
+                *dx.stride(),
+                VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+                **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
+                PASS=PASS, **config,
+            )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, config["ROWS"]),)
         group_norm_backward_dx_rows[grid](
@@ -1987,9 +1936,8 @@ def launch_group_norm_backward_dx(
             batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
             *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -1998,37 +1946,21 @@ def launch_group_norm_backward_dx(
             batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
             *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        group_norm_backward_dx_channels_loop[grid](
-            dy, x, mu_sum, var_sum, None, None, gain, dvar_sum, dmu_sum, None, eps, Cg * groups,
-            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
-            *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
-            *dmu_sum.stride(), *dx.stride(),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        group_norm_backward_dx_channels_loop[grid](
-            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups,
-            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
-            *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
-            *dmu_sum.stride(), *dx.stride(),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            group_norm_backward_dx_channels_loop[grid](
+                *arguments, PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+                VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+                **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
+                PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
         group_norm_backward_dx_channels_rows[grid](
@@ -2036,21 +1968,15 @@ def launch_group_norm_backward_dx(
             batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
             *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, config["ROWS"]),)
         group_norm_backward_dx_channels_loop[grid](
-            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups,
-            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
-            *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
-            *dmu_sum.stride(), *dx.stride(),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            *arguments, PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -2124,22 +2050,22 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    arguments = (
+        var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
+        dy_rsqrt_sum.stride(0), gain.stride(0),
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, None, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
             VEC=lib.vec(Cg), enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
             VEC=lib.vec(Cg), enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
@@ -2155,9 +2081,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
             VEC=lib.vec(Cg), enable_fp_fusion=True, **config,
         )  # fmt: skip
 
@@ -2363,7 +2287,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

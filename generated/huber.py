@@ -161,38 +161,29 @@ def launch_huber(x, t, loss, delta) -> None:
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)
+    arguments = (x, t, loss, delta, batch, x.stride(0), t.stride(0))
+    constants = dict(
+        COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         huber_loop[grid](
-            x, t, None, delta, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, loss_sum_part_ptr=loss_sum_part, PASS=1,
+            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         huber_loop[grid](
-            x, t, loss, delta, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        huber_rows[grid](
-            x, t, loss, delta, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        huber_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        huber_loop[grid](
-            x, t, loss, delta, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        huber_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_huber(
@@ -256,7 +247,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=9,
+    lib=10,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -585,6 +576,15 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
         # A Python number reaches a kernel as f32.
         dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
+    arguments = (
+        x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
+        dt.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
+        DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         ddelta_sum_part = torch.empty(
             (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=t.device
@@ -594,46 +594,26 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         huber_backward_two_pass[grid](
             tickets, x, t, ddelta_sum_part, ddelta, dx, dt, dloss, delta, batch, x.stride(0),
             t.stride(0), dx.stride(0), dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         ddelta_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        huber_backward_loop[grid](
-            x, t, None, None, None, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
-            dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, ddelta_sum_part_ptr=ddelta_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        huber_backward_loop[grid](
-            x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
-            dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, ddelta_sum_part_ptr=ddelta_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            huber_backward_loop[grid](
+                *arguments, **constants, ddelta_sum_part_ptr=ddelta_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         huber_backward_rows[grid](
             x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
-            COMPUTE=COMPUTE, DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        huber_backward_loop[grid](
-            x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
-            dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        huber_backward_loop[grid](*arguments, **constants, **config)
 
 
 def allocate_huber_backward(
@@ -720,7 +700,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=9,
+    lib=10,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

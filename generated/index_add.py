@@ -177,45 +177,40 @@ def launch_index_add(y0, index, x, y) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (y0.dtype, x.dtype) else tl.float32
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "copies":
         y_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=index.device)
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_deal[grid](
             index, x, y_sum_copies, N, D, COPIES, V, index.stride(0), *x.stride(),
             y_sum_copies.stride(0), y_sum_copies.stride(1), y_sum_copies.stride(2),
-            COMPUTE=COMPUTE,
             VEC=lib.vec(D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         index_add_merge[grid](
             y_sum_copies, y0, y, D * V, COPIES, D, y_sum_copies.stride(0), y_sum_copies.stride(1),
             y_sum_copies.stride(2), *y0.stride(), *y.stride(),
-            COMPUTE=COMPUTE,
             VEC=lib.vec(D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
-            enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
-            num_warps=4,
+            **constants, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
         )  # fmt: skip
     elif variant == "scatter":
         y_sum = torch.zeros((V, D), dtype=compute, device=index.device)
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_scatter[grid](
             index, x, y_sum, N, D, V, index.stride(0), *x.stride(), *y_sum.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y_sum.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(D, x.stride(0), y_sum.stride(0)), **constants, **config,
         )  # fmt: skip
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_epilogue[grid](
             y0, y_sum, y, V, D, *y0.stride(), *y_sum.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, y0.stride(0), y_sum.stride(0), y.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, y0.stride(0), y_sum.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_box[grid](
             x, index, y0, y, V, D, N, *x.stride(), index.stride(0), *y0.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y0.stride(0), y.stride(0)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(D, x.stride(0), y0.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
 
 
@@ -285,7 +280,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
 
 @runtime.op(
     "specs/index_add.op",
-    lib=9,
+    lib=10,
     allocate=allocate_index_add,
     reference=index_add_reference,
     equals=index_add_torch,
@@ -397,7 +392,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
 
 @runtime.op(
     "specs/index_add.op",
-    lib=9,
+    lib=10,
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
     linear=(("dy",),),

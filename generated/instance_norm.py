@@ -433,6 +433,9 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
@@ -444,8 +447,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         instance_norm_two_pass[grid](
             tickets, x, mu_sum_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch,
             C, *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -455,22 +457,13 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        instance_norm_loop[grid](
-            x, gain, bias, None, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        instance_norm_loop[grid](
-            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            instance_norm_loop[grid](
+                x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+                *y.stride(),
+                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, mu_sum_part_ptr=mu_sum_part,
+                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
@@ -478,8 +471,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         instance_norm_rows[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
@@ -488,8 +480,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         instance_norm_loop[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -499,22 +490,14 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        instance_norm_channels_loop[grid](
-            x, gain, bias, None, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        instance_norm_channels_loop[grid](
-            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            instance_norm_channels_loop[grid](
+                x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+                *y.stride(),
+                VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
@@ -522,9 +505,8 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         instance_norm_channels_rows[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
+            **config,
         )  # fmt: skip
     else:
         x = lib.reshaped(x, N, C, batch)
@@ -533,9 +515,8 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         instance_norm_channels_loop[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
+            **config,
         )  # fmt: skip
 
 
@@ -617,7 +598,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -1348,6 +1329,9 @@ def launch_instance_norm_backward_mu_sum(
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS = config["PARTS"]
         x = lib.reshaped(x, C * N, batch)
@@ -1362,35 +1346,16 @@ def launch_instance_norm_backward_mu_sum(
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        instance_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
-            gain.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
-            gain.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2, **config,
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-            *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=3, **config,
-        )  # fmt: skip
+        for PASS in (1, 2, 3):
+            instance_norm_backward_mu_sum_loop[grid](
+                x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+                *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
+                dy_rsqrt_sum.stride(0), *dx.stride(),
+                VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
@@ -1403,9 +1368,7 @@ def launch_instance_norm_backward_mu_sum(
             x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0),
             gain.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
@@ -1419,9 +1382,7 @@ def launch_instance_norm_backward_mu_sum(
             x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
             *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
             dy_rsqrt_sum.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
         PARTS = config["PARTS"]
@@ -1434,35 +1395,16 @@ def launch_instance_norm_backward_mu_sum(
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        instance_norm_backward_mu_sum_channels_loop[grid](
-            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
-            gain.stride(0), *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
-            *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_channels_loop[grid](
-            x, dy, gain, None, None, None, None, eps, C * N, batch, C, *x.stride(), *dy.stride(),
-            gain.stride(0), *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
-            *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2, **config,
-        )  # fmt: skip
-        instance_norm_backward_mu_sum_channels_loop[grid](
-            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-            *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
-            *dy_rsqrt_sum.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=3, **config,
-        )  # fmt: skip
+        for PASS in (1, 2, 3):
+            instance_norm_backward_mu_sum_channels_loop[grid](
+                x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+                *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
+                *dy_rsqrt_sum.stride(), *dx.stride(),
+                VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
@@ -1472,9 +1414,8 @@ def launch_instance_norm_backward_mu_sum(
             x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
             *mu_sum.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(),
             gain.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         x = lib.reshaped(x, N, C, batch)
@@ -1485,9 +1426,8 @@ def launch_instance_norm_backward_mu_sum(
             x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
             *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
             *dy_rsqrt_sum.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -1558,47 +1498,43 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
+    arguments = (
+        dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
+        *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(C, ROWS), PARTS)
         instance_norm_backward_dgain_loop[grid](
-            dy, x, mu_sum, var_sum, None, None, eps, C, N, batch, *dy.stride(), *x.stride(),
-            *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
+            PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         instance_norm_backward_dgain_loop[grid](
-            dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
-            *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, dgain_sum_part_ptr=dgain_sum_part,
-            dbias_sum_part_ptr=dbias_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
+            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
             dy, x, mu_sum, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(),
             *x.stride(), *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_loop[grid](
-            dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
-            *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, **config,
+            *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -1670,41 +1606,38 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    arguments = (
+        var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
+        dy_rsqrt_sum.stride(0), gain.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         instance_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, None, eps, N, C, batch, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, VEC=lib.vec(C), **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         instance_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, VEC=lib.vec(C), **constants, deps_sum_part_ptr=deps_sum_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C * N, batch, C, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(C * N),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(C * N), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), gain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(C),
-            enable_fp_fusion=True, **config,
+            *arguments, VEC=lib.vec(C), **constants, **config,
         )  # fmt: skip
 
 
@@ -1852,7 +1785,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

@@ -145,30 +145,22 @@ def launch_int4_linear(x, w, s, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = "ieee"
-    variant, config = choose_int4_linear(
+    _, config = choose_int4_linear(
         M=M, N=N, K=K, itemsize=x.element_size(), gpu=lib.gpu(s.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    if variant == "split":
-        PARTS = config["PARTS"]
-        y_sum_parts = torch.empty((PARTS, M, N), dtype=torch.float32, device=s.device)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        int4_linear_tiles[grid](
-            x, w, s, None, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(),
-            *y.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    y_sum_parts = lib.workspace(config, (M, N), torch.float32, s.device)
+    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+    int4_linear_tiles[grid](
+        x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
+        PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
+    )  # fmt: skip
+    if y_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         int4_linear_combine[grid](
             y_sum_parts, y, M, N, *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        int4_linear_tiles[grid](
-            x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -231,7 +223,7 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_int4_linear,
     reference=int4_linear_reference,
     precision=("matmul",),
@@ -406,29 +398,22 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    variant, config = choose_int4_linear_backward_dx(
+    _, config = choose_int4_linear_backward_dx(
         M=M, N=K, K=N, itemsize=4, gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dx_sum_parts = torch.empty((PARTS, M, K), dtype=torch.float32, device=dy.device)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        int4_linear_backward_dx_tiles[grid](
-            dy, s, w, None, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (M, K), torch.float32, dy.device)
+    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+    int4_linear_backward_dx_tiles[grid](
+        dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
+        PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+    )  # fmt: skip
+    if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         int4_linear_backward_dx_combine[grid](
             dx_sum_parts, dx, M, K, *dx.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        int4_linear_backward_dx_tiles[grid](
-            dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -541,7 +526,7 @@ def int4_linear_backward_reference(
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_int4_linear_backward,
     reference=int4_linear_backward_reference,
     precision=("matmul",),

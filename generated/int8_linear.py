@@ -243,62 +243,36 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         transposed_bytes=lib.transposed_bytes(w.mT), vectorized=lib.vectorized(x, w.mT),
         gpu=gpu,
     )  # fmt: skip
-    if variant in ("split", "split_small"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PARTS"],
-        )
-        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
-        int8_linear_persistent[grid](
-            x_tiles, w_tiles, sx, sw, None, None, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        int8_linear_combine[grid](
-            acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+    PARTS = config.get("PARTS", 1)
+    acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
+    if variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         int8_linear_persistent[grid](
             x_tiles, w_tiles, sx, sw, y_tiles, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
-        PARTS = config["PARTS"]
-        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
+    elif variant in ("split_pointers", "large", "medium", "slim", "thin", "small"):
         grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
-        int8_linear_tiles[grid](
-            x, w, sx, sw, None, M, N, K, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
-            *y.stride(),
-            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        int8_linear_combine[grid](
-            acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("large", "medium", "slim", "thin", "small"):
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
         int8_linear_tiles[grid](
             x, w, sx, sw, y, M, N, K, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
             *y.stride(),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(total, config["BLOCK"]),)
@@ -306,6 +280,13 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             x, w, sx, sw, y, M * N, K, N, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
             *y.stride(),
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if acc_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        int8_linear_combine[grid](
+            acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -356,7 +337,7 @@ def int8_linear_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
     linear=(("sx",), ("sw",)),
@@ -714,66 +695,37 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         transposed_bytes=lib.transposed_bytes(w.mT), vectorized=lib.vectorized(x, w.mT),
         gpu=gpu,
     )  # fmt: skip
-    if variant in ("split", "split_small"):
-        BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
-            config["BLOCK_M"],
-            config["BLOCK_N"],
-            config["BLOCK_K"],
-            config["PARTS"],
-        )
-        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
-        int8_linear_backward_acc_persistent[grid](
-            x_tiles, w_tiles, None, None, M, N, K, *acc.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        int8_linear_backward_acc_combine[grid](
-            acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+    PARTS = config.get("PARTS", 1)
+    acc_parts = lib.workspace(config, (M, N), torch.int32, w.device)
+    arguments = (x, w, acc, M * N, K, N, *x.stride(), *w.stride(), *acc.stride())
+    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_tiles = lib.tiles_to_store(acc, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         int8_linear_backward_acc_persistent[grid](
             x_tiles, w_tiles, acc_tiles, acc, M, N, K, *acc.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "split_pointers":
-        PARTS = config["PARTS"]
-        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
+    elif variant in ("split_pointers", "large", "medium", "slim", "thin", "small"):
         grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
         int8_linear_backward_acc_tiles[grid](
-            x, w, None, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
-            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        int8_linear_backward_acc_combine[grid](
-            acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
-            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("large", "medium", "slim", "thin", "small"):
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
-        int8_linear_backward_acc_tiles[grid](
             x, w, acc, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(total, config["BLOCK"]),)
-        int8_linear_backward_acc_nest[grid](
-            x, w, acc, M * N, K, N, *x.stride(), *w.stride(), *acc.stride(),
-            enable_fp_fusion=True, **config,
+        int8_linear_backward_acc_nest[grid](*arguments, enable_fp_fusion=True, **config)
+    if acc_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        int8_linear_backward_acc_combine[grid](
+            acc_parts, acc, M, N, *acc.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -829,35 +781,30 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
         aligned=math.gcd(N, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (
+        dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
+    )  # fmt: skip
+    constants = dict(VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dsx_sum_part = torch.empty((M, PARTS), dtype=torch.float32, device=acc.device)
         grid = (lib.cdiv(M, ROWS), PARTS)
         int8_linear_backward_dsx_loop[grid](
-            dy, sw, acc, None, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            dsx_sum_part_ptr=dsx_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dsx_sum_part_ptr=dsx_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(M, MERGE),)
         int8_linear_backward_dsx_loop[grid](
-            dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            dsx_sum_part_ptr=dsx_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, dsx_sum_part_ptr=dsx_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(M, ROWS),)
-        int8_linear_backward_dsx_rows[grid](
-            dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        int8_linear_backward_dsx_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(M, ROWS),)
-        int8_linear_backward_dsx_loop[grid](
-            dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        int8_linear_backward_dsx_loop[grid](*arguments, **constants, **config)
 
 
 def choose_int8_linear_backward_dsw(
@@ -912,35 +859,30 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
         aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (
+        dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
+    )  # fmt: skip
+    constants = dict(VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dsw_sum_part = torch.empty((N, PARTS), dtype=torch.float32, device=acc.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         int8_linear_backward_dsw_loop[grid](
-            dy, acc, sx, None, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            dsw_sum_part_ptr=dsw_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dsw_sum_part_ptr=dsw_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         int8_linear_backward_dsw_loop[grid](
-            dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            dsw_sum_part_ptr=dsw_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, dsw_sum_part_ptr=dsw_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        int8_linear_backward_dsw_rows[grid](
-            dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        int8_linear_backward_dsw_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
-        int8_linear_backward_dsw_loop[grid](
-            dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
-            VEC=lib.vec(N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        int8_linear_backward_dsw_loop[grid](*arguments, **constants, **config)
 
 
 def launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw) -> None:
@@ -1016,7 +958,7 @@ def int8_linear_backward_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),

@@ -137,37 +137,28 @@ def launch_kl_div(x, t, loss) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0))
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         loss_sum_part = torch.empty((N, PARTS), dtype=compute, device=t.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         kl_div_loop[grid](
-            t, x, None, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
-            loss_sum_part_ptr=loss_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         kl_div_loop[grid](
-            t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
-            loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        kl_div_rows[grid](
-            t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        kl_div_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(N, ROWS),)
-        kl_div_loop[grid](
-            t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        kl_div_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -210,7 +201,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=9,
+    lib=10,
     allocate=allocate_kl_div,
     reference=kl_div_reference,
     equals=kl_div_torch,
@@ -389,7 +380,7 @@ def kl_div_backward_reference(
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=9,
+    lib=10,
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
     linear=(("dloss",),),

@@ -285,6 +285,13 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (
+        x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         mu_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         var_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
@@ -294,8 +301,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         layer_norm_two_pass[grid](
             tickets, x, mu_sum_part, var_sum_part, var_sum_count, w, b, y, eps, batch, D,
             *x.stride(), w.stride(0), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -303,34 +309,15 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         var_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        layer_norm_loop[grid](
-            x, w, b, None, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=1, **config,
-        )  # fmt: skip
-        layer_norm_loop[grid](
-            x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            layer_norm_loop[grid](
+                *arguments, **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_rows[grid](
-            x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        layer_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_loop[grid](
-            x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        layer_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_layer_norm(
@@ -401,7 +388,7 @@ def layer_norm_torch(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_layer_norm,
     reference=layer_norm_reference,
     equals=layer_norm_torch,
@@ -844,6 +831,14 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (
+        x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
+        w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS = config["PARTS"]
         mu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
@@ -852,50 +847,22 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
         dmu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        layer_norm_backward_mu_sum_loop[grid](
-            x, dy, w, None, None, None, None, eps, batch, D, *x.stride(), *dy.stride(), w.stride(0),
-            mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        layer_norm_backward_mu_sum_loop[grid](
-            x, dy, w, None, None, None, None, eps, batch, D, *x.stride(), *dy.stride(), w.stride(0),
-            mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=2, **config,
-        )  # fmt: skip
-        layer_norm_backward_mu_sum_loop[grid](
-            x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
-            w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-            dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=3, **config,
-        )  # fmt: skip
+        for PASS in (1, 2, 3):
+            layer_norm_backward_mu_sum_loop[grid](
+                *arguments, **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+                dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         layer_norm_backward_mu_sum_rows[grid](
             x, mu_sum, var_sum, dy, w, dy_rsqrt, dx, eps, batch, D, *x.stride(), mu_sum.stride(0),
             var_sum.stride(0), *dy.stride(), w.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_backward_mu_sum_loop[grid](
-            x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
-            w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        layer_norm_backward_mu_sum_loop[grid](*arguments, **constants, **config)
 
 
 def choose_layer_norm_backward_dw(
@@ -959,45 +926,35 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
+    arguments = (
+        dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
+        mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dw_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
         db_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(D, ROWS), PARTS)
         layer_norm_backward_dw_loop[grid](
-            dy, x, mu_sum, var_sum, None, None, eps, D, batch, *dy.stride(), *x.stride(),
-            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part,
+            PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, MERGE),)
         layer_norm_backward_dw_loop[grid](
-            dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
-            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part,
+            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
-        layer_norm_backward_dw_rows[grid](
-            dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
-            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        layer_norm_backward_dw_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(D, ROWS),)
-        layer_norm_backward_dw_loop[grid](
-            dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
-            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        layer_norm_backward_dw_loop[grid](*arguments, **constants, **config)
 
 
 def choose_layer_norm_backward_deps(
@@ -1064,38 +1021,33 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    arguments = (
+        var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         layer_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt, None, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         layer_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        layer_norm_backward_deps_rows[grid](
-            var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        layer_norm_backward_deps_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        layer_norm_backward_deps_loop[grid](
-            var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        layer_norm_backward_deps_loop[grid](*arguments, **constants, **config)
 
 
 def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
@@ -1216,7 +1168,7 @@ def layer_norm_backward_reference(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_layer_norm_backward,
     reference=layer_norm_backward_reference,
     linear=(("dy",),),

@@ -118,13 +118,12 @@ def launch_leaky_relu(x, y, slope) -> None:
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=x.device)
+    arguments = (x, y, slope, total, x.stride(2), y.stride(2))
+    constants = dict(
+        COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "flat":
-        grid = (lib.cdiv(total, BLOCK),)
-        leaky_relu_flat[grid](
-            x, y, slope, total, x.stride(2), y.stride(2),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        leaky_relu_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -133,9 +132,8 @@ def launch_leaky_relu(x, y, slope) -> None:
         )
         leaky_relu_strided[grid](
             x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
             VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1), inner),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -180,7 +178,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_leaky_relu,
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
@@ -428,6 +426,11 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
+    arguments = (x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0))
+    constants = dict(
+        COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         dslope_sum_part = torch.empty(
             (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
@@ -437,37 +440,25 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         leaky_relu_backward_two_pass[grid](
             tickets, x, dy, dslope_sum_part, dslope, dx, slope, batch, x.stride(0), dy.stride(0),
             dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         dslope_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        leaky_relu_backward_loop[grid](
-            x, dy, None, None, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, dslope_sum_part_ptr=dslope_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        leaky_relu_backward_loop[grid](
-            x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, dslope_sum_part_ptr=dslope_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            leaky_relu_backward_loop[grid](
+                *arguments, **constants, dslope_sum_part_ptr=dslope_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_rows[grid](
             x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        leaky_relu_backward_loop[grid](
-            x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
-            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        leaky_relu_backward_loop[grid](*arguments, **constants, **config)
 
 
 def allocate_leaky_relu_backward(
@@ -519,7 +510,7 @@ def leaky_relu_backward_reference(
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
     linear=(("dy",),),

@@ -425,6 +425,9 @@ def launch_linear(x, w, b, y) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    y_sum_parts = lib.workspace(config, (batch, N), compute, w.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -432,8 +435,7 @@ def launch_linear(x, w, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_presplit_lhs[grid](
             w_tiles, x_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            TRANS_W=trans_w, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -442,7 +444,7 @@ def launch_linear(x, w, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -451,14 +453,21 @@ def launch_linear(x, w, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_presplit_rhs[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
+    elif variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -466,27 +475,9 @@ def launch_linear(x, w, b, y) -> None:
             ),
         )
         linear_persistent[grid](
-            x_tiles, w_tiles, b, None, None, batch, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        linear_combine[grid](
-            y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -497,30 +488,21 @@ def launch_linear(x, w, b, y) -> None:
         )
         linear_subtiles[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
+    else:
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_tiles[grid](
-            x, w, b, None, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            y_sum_parts_ptr=y_sum_parts, **config,
+            x, w, b, y, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
+    if y_sum_parts is not None:
         grid = (lib.cdiv(batch, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_combine[grid](
             y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        linear_tiles[grid](
-            x, w, b, y, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -574,7 +556,7 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_linear,
     reference=linear_reference,
     equals=linear_torch,
@@ -1319,6 +1301,9 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (batch, K), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1326,8 +1311,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_presplit_lhs[grid](
             w_tiles, dy_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_W=trans_w, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1336,7 +1320,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_tf32x3[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1345,14 +1329,12 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_presplit_rhs[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(
                 config["PROGRAMS"] * gpu.sms,
@@ -1360,27 +1342,9 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             ),
         )
         linear_backward_dx_persistent[grid](
-            dy_tiles, w_tiles, None, None, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        linear_backward_dx_combine[grid](
-            dx_sum_parts, dx, batch, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dx_persistent[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1391,30 +1355,21 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         )
         linear_backward_dx_subtiles[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
+    else:
         grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dx_tiles[grid](
-            dy, w, None, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
+            dy, w, dx, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
+            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
+    if dx_sum_parts is not None:
         grid = (lib.cdiv(batch, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_backward_dx_combine[grid](
             dx_sum_parts, dx, batch, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_backward_dx_tiles[grid](
-            dy, w, dx, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1529,6 +1484,9 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1536,8 +1494,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_presplit_lhs[grid](
             x_tiles, dy_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            TRANS_X=trans_x, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1546,7 +1503,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_tf32x3[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1555,39 +1512,19 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_presplit_rhs[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         linear_backward_dw_persistent[grid](
-            dy_tiles, x_tiles, None, None, N, K, batch, *dw.stride(),
-            TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        linear_backward_dw_combine[grid](
-            dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
-        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dw_persistent[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1596,30 +1533,21 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_subtiles[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            TRANS_DY=trans_dy, TRANS_X=trans_x, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
+    else:
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dw_tiles[grid](
-            dy, x, None, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            dw_sum_parts_ptr=dw_sum_parts, **config,
+            dy, x, dw, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
+            PRECISION=PRECISION, **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
+    if dw_sum_parts is not None:
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_backward_dw_tiles[grid](
-            dy, x, dw, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1685,35 +1613,28 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, db, N, batch, *dy.stride(), db.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         linear_backward_db_loop[grid](
-            dy, None, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True,
-            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, db_sum_part_ptr=db_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         linear_backward_db_loop[grid](
-            dy, db, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True,
-            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        linear_backward_db_rows[grid](
-            dy, db, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        linear_backward_db_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
-        linear_backward_db_loop[grid](
-            dy, db, N, batch, *dy.stride(), db.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(N, dy.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        linear_backward_db_loop[grid](*arguments, **constants, **config)
 
 
 def launch_linear_backward(x, w, dy, dx, dw, db) -> None:
@@ -1789,7 +1710,7 @@ def linear_backward_reference(
 
 @runtime.op(
     "specs/linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_linear_backward,
     reference=linear_backward_reference,
     precision=("matmul",),

@@ -422,6 +422,9 @@ def launch_linear_gelu(x, w, b, y) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    acc_parts = lib.workspace(config, (M, N), compute, w.device)
+    constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -429,8 +432,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_presplit_lhs[grid](
             w_tiles, x_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            TRANS_W=trans_w, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -439,8 +441,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -449,40 +450,28 @@ def launch_linear_gelu(x, w, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_presplit_rhs[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
+    elif variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         linear_gelu_persistent[grid](
-            x_tiles, w_tiles, b, None, None, M, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        linear_gelu_combine[grid](
-            acc_parts, b, y, M, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            acc_parts_ptr=acc_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -491,32 +480,21 @@ def launch_linear_gelu(x, w, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_subtiles[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
+    else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_tiles[grid](
-            x, w, b, None, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            acc_parts_ptr=acc_parts, **config,
+            x, w, b, y, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts, **config,
         )  # fmt: skip
+    if acc_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_combine[grid](
             acc_parts, b, y, M, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        linear_gelu_tiles[grid](
-            x, w, b, y, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **config,
         )  # fmt: skip
 
 
@@ -572,7 +550,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_linear_gelu,
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
@@ -1025,6 +1003,9 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    acc_parts = lib.workspace(config, (M, N), compute, w.device)
+    constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -1034,8 +1015,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         linear_gelu_forward_presplit_lhs[grid](
             w_tiles, x_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            TRANS_W=trans_w, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -1046,8 +1026,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         linear_gelu_forward_tf32x3[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -1058,43 +1037,30 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         linear_gelu_forward_presplit_rhs[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            TRANS_X=trans_x, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
-        linear_gelu_forward_persistent[grid](
-            x_tiles, w_tiles, None, None, b, None, None, M, N, K, *acc_kept.stride(), b.stride(0),
-            *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True, acc_parts_ptr=acc_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        linear_gelu_forward_combine[grid](
-            acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+    elif variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         linear_gelu_forward_persistent[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            acc_parts_ptr=acc_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
@@ -1105,34 +1071,22 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         linear_gelu_forward_subtiles[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True,
+            TRANS_X=trans_x, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        linear_gelu_forward_tiles[grid](
-            x, w, None, b, None, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(), b.stride(0),
-            *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            acc_parts_ptr=acc_parts, **config,
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        linear_gelu_forward_combine[grid](
-            acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_forward_tiles[grid](
             x, w, acc_kept, b, y, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **config,
+            PRECISION=PRECISION, **constants, acc_parts_ptr=acc_parts, **config,
+        )  # fmt: skip
+    if acc_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        linear_gelu_forward_combine[grid](
+            acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1185,7 +1139,7 @@ def linear_gelu_forward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_linear_gelu_forward,
     reference=linear_gelu_forward_reference,
     precision=("matmul",),
@@ -1506,10 +1460,9 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
-    variant, config = choose_linear_gelu_backward_dx(
+    _, config = choose_linear_gelu_backward_dx(
         M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
@@ -1520,30 +1473,21 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
         else tl.float32
     )
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=acc_kept.device)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_gelu_backward_dx_tiles[grid](
-            dy, acc_kept, b, w, None, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
-            *w.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (M, K), compute, acc_kept.device)
+    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+    linear_gelu_backward_dx_tiles[grid](
+        dy, acc_kept, b, w, dx, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
+        *w.stride(), *dx.stride(),
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
+        dx_sum_parts_ptr=dx_sum_parts, **config,
+    )  # fmt: skip
+    if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_backward_dx_combine[grid](
             dx_sum_parts, dx, M, K, *dx.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_gelu_backward_dx_tiles[grid](
-            dy, acc_kept, b, w, dx, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
-            *w.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1605,10 +1549,9 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
-    variant, config = choose_linear_gelu_backward_dw(
+    _, config = choose_linear_gelu_backward_dw(
         M=N, N=K, K=M, itemsize=itemsize, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
@@ -1619,30 +1562,21 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
         else tl.float32
     )
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=acc_kept.device)
-        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_gelu_backward_dw_tiles[grid](
-            b, dy, acc_kept, x, None, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
-            *x.stride(), *dw.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            dw_sum_parts_ptr=dw_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (N, K), compute, acc_kept.device)
+    grid = (PARTS * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+    linear_gelu_backward_dw_tiles[grid](
+        b, dy, acc_kept, x, dw, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
+        *x.stride(), *dw.stride(),
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
+        dw_sum_parts_ptr=dw_sum_parts, **config,
+    )  # fmt: skip
+    if dw_sum_parts is not None:
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         linear_gelu_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        linear_gelu_backward_dw_tiles[grid](
-            b, dy, acc_kept, x, dw, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
-            *x.stride(), *dw.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1707,40 +1641,33 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+        VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         linear_gelu_backward_db_loop[grid](
-            dy, acc_kept, b, None, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
-            db.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
-            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, db_sum_part_ptr=db_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         linear_gelu_backward_db_loop[grid](
-            dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
-            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_db_rows[grid](
-            dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        linear_gelu_backward_db_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_db_loop[grid](
-            dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        linear_gelu_backward_db_loop[grid](*arguments, **constants, **config)
 
 
 def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
@@ -1842,7 +1769,7 @@ def linear_gelu_backward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),

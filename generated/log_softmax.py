@@ -260,6 +260,10 @@ def launch_log_softmax(x, y) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, batch, D, *x.stride(), *y.stride())
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
@@ -267,38 +271,22 @@ def launch_log_softmax(x, y) -> None:
         grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         log_softmax_two_pass[grid](
             tickets, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        log_softmax_loop[grid](
-            x, None, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        log_softmax_loop[grid](
-            x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            log_softmax_loop[grid](
+                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=PASS,
+                **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_rows[grid](
-            x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        log_softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_loop[grid](
-            x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        log_softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_log_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -345,7 +333,7 @@ def log_softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/log_softmax.op",
-    lib=9,
+    lib=10,
     allocate=allocate_log_softmax,
     reference=log_softmax_reference,
     equals=log_softmax_torch,
@@ -662,6 +650,11 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride())
+    constants = dict(
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+        VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
@@ -671,9 +664,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         log_softmax_backward_two_pass[grid](
             tickets, x, dy, m_part, y_sum_part, dy_log_sum_part, dx, batch, D, *x.stride(),
             *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -681,36 +672,17 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dy_log_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        log_softmax_backward_loop[grid](
-            x, dy, None, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, dy_log_sum_part_ptr=dy_log_sum_part,
-            PASS=1, **config,
-        )  # fmt: skip
-        log_softmax_backward_loop[grid](
-            x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, dy_log_sum_part_ptr=dy_log_sum_part,
-            PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            log_softmax_backward_loop[grid](
+                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
+                dy_log_sum_part_ptr=dy_log_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_backward_rows[grid](
-            x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        log_softmax_backward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        log_softmax_backward_loop[grid](
-            x, dy, dx, batch, D, *x.stride(), *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        log_softmax_backward_loop[grid](*arguments, **constants, **config)
 
 
 def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
@@ -767,7 +739,7 @@ def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/log_softmax.op",
-    lib=9,
+    lib=10,
     allocate=allocate_log_softmax_backward,
     reference=log_softmax_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

@@ -158,36 +158,27 @@ def launch_logsumexp(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, batch, D, *x.stride(), y.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         logsumexp_loop[grid](
-            x, None, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
-            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         logsumexp_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, m_part_ptr=m_part,
-            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_rows[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        logsumexp_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_loop[grid](
-            x, y, batch, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        logsumexp_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
@@ -232,7 +223,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=9,
+    lib=10,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -497,6 +488,11 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride())
+    constants = dict(
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
@@ -505,38 +501,24 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         logsumexp_backward_two_pass[grid](
             tickets, x, m_part, y_sum_part, dy, dx, batch, D, *x.stride(), dy.stride(0),
             *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        logsumexp_backward_loop[grid](
-            x, dy, None, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        logsumexp_backward_loop[grid](
-            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            logsumexp_backward_loop[grid](
+                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=PASS,
+                **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_backward_rows[grid](
-            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        logsumexp_backward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        logsumexp_backward_loop[grid](
-            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        logsumexp_backward_loop[grid](*arguments, **constants, **config)
 
 
 def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
@@ -588,7 +570,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=9,
+    lib=10,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),

@@ -396,6 +396,9 @@ def launch_matmul(a, b, y) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    y_sum_parts = lib.workspace(config, (M, N), compute, a.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         b_tiles, trans_b = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
@@ -403,8 +406,7 @@ def launch_matmul(a, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_presplit_lhs[grid](
             b_tiles, a_tiles, y_tiles, y, M, N, K, *y.stride(),
-            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
@@ -413,7 +415,7 @@ def launch_matmul(a, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_tf32x3[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
@@ -422,39 +424,19 @@ def launch_matmul(a, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_presplit_rhs[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
-            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        y_sum_parts = torch.empty((PARTS, M, N), dtype=compute, device=a.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         matmul_persistent[grid](
-            a_tiles, b_tiles, None, None, M, N, K, *y.stride(),
-            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        matmul_combine[grid](
-            y_sum_parts, y, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles, trans_b = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        matmul_persistent[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
-            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            y_sum_parts_ptr=y_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
@@ -463,30 +445,21 @@ def launch_matmul(a, b, y) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_subtiles[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
-            TRANS_A=trans_a, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        y_sum_parts = torch.empty((PARTS, M, N), dtype=compute, device=a.device)
+    else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         matmul_tiles[grid](
-            a, b, None, M, N, K, *a.stride(), *b.stride(), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            y_sum_parts_ptr=y_sum_parts, **config,
+            a, b, y, M, N, K, *a.stride(), *b.stride(), *y.stride(),
+            PRECISION=PRECISION, **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
+    if y_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         matmul_combine[grid](
             y_sum_parts, y, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        matmul_tiles[grid](
-            a, b, y, M, N, K, *a.stride(), *b.stride(), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -531,7 +504,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/matmul.op",
-    lib=9,
+    lib=10,
     allocate=allocate_matmul,
     reference=matmul_reference,
     equals=matmul_torch,
@@ -1198,6 +1171,9 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    da_sum_parts = lib.workspace(config, (M, K), compute, b.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         b_tiles, trans_b = lib.tiles(b, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1205,8 +1181,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_presplit_lhs[grid](
             b_tiles, dy_tiles, da_tiles, da, M, K, N, *da.stride(),
-            TRANS_B=trans_b, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1215,7 +1190,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_tf32x3[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1224,39 +1199,19 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_presplit_rhs[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        da_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=b.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         matmul_backward_da_persistent[grid](
-            dy_tiles, b_tiles, None, None, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, da_sum_parts_ptr=da_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        matmul_backward_da_combine[grid](
-            da_sum_parts, da, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_da_persistent[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            da_sum_parts_ptr=da_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1265,30 +1220,21 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_subtiles[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, TRANS_B=trans_b, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_B=trans_b, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        da_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=b.device)
+    else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         matmul_backward_da_tiles[grid](
-            dy, b, None, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            da_sum_parts_ptr=da_sum_parts, **config,
+            dy, b, da, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
+            PRECISION=PRECISION, **constants, da_sum_parts_ptr=da_sum_parts, **config,
         )  # fmt: skip
+    if da_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         matmul_backward_da_combine[grid](
             da_sum_parts, da, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        matmul_backward_da_tiles[grid](
-            dy, b, da, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1400,14 +1346,16 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    PARTS = config.get("PARTS", 1)
+    db_sum_parts = lib.workspace(config, (N, K), compute, a.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     if variant == "presplit_lhs":
         a_tiles, trans_a = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_presplit_lhs[grid](
             a_tiles, dy_tiles, db, N, K, M, *db.stride(),
-            TRANS_A=trans_a, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_A=trans_a, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1415,7 +1363,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_tf32x3[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit_rhs":
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1423,38 +1371,18 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_presplit_rhs[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, COMPUTE=COMPUTE, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        db_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=a.device)
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         matmul_backward_db_persistent[grid](
-            dy_tiles, a_tiles, None, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, db_sum_parts_ptr=db_sum_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        matmul_backward_db_combine[grid](
-            db_sum_parts, db, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles, trans_a = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        matmul_backward_db_persistent[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_A=trans_a, PRECISION=PRECISION, **constants,
+            db_sum_parts_ptr=db_sum_parts, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "subtiles":
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1462,30 +1390,21 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_subtiles[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, TRANS_A=trans_a, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+            TRANS_DY=trans_dy, TRANS_A=trans_a, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        db_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=a.device)
+    else:
         grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         matmul_backward_db_tiles[grid](
-            dy, a, None, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
-            db_sum_parts_ptr=db_sum_parts, **config,
+            dy, a, db, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
+            PRECISION=PRECISION, **constants, db_sum_parts_ptr=db_sum_parts, **config,
         )  # fmt: skip
+    if db_sum_parts is not None:
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         matmul_backward_db_combine[grid](
             db_sum_parts, db, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        matmul_backward_db_tiles[grid](
-            dy, a, db, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
@@ -1544,7 +1463,7 @@ def matmul_backward_reference(
 
 @runtime.op(
     "specs/matmul.op",
-    lib=9,
+    lib=10,
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),

@@ -234,38 +234,36 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    constants = dict(
+        COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool1d_channels[grid](
             x, y, N, P, C, L, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_runs[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
-            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE,
-            stride=stride, pad=pad, dil=dil, win=win,
-            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **config,
+            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)),
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_window[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_box[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
-            VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
+            **config,
         )  # fmt: skip
 
 
@@ -366,7 +364,7 @@ def max_pool1d_torch(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
@@ -648,38 +646,36 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    constants = dict(
+        COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
+    )  # fmt: skip
     if variant in ("runs", "window"):
         x = lib.in_lines(x)
     if variant == "channels":
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool1d_backward_y_at_channels[grid](
             x, y_at, N, P, C, L, *x.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_backward_y_at_runs[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
-            VEC_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), COMPUTE=COMPUTE,
-            stride=stride, pad=pad, dil=dil, win=win,
-            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **config,
+            VEC_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)),
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_backward_y_at_window[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_backward_y_at_box[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
-            VEC=lib.vec(P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)),
-            enable_fp_fusion=True, **config,
+            VEC=lib.vec(P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)), **constants,
+            **config,
         )  # fmt: skip
 
 
@@ -841,7 +837,7 @@ def max_pool1d_backward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=9,
+    lib=10,
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),

@@ -249,6 +249,8 @@ def launch_max_with_index_float(x, v, i) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         v_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
@@ -256,32 +258,24 @@ def launch_max_with_index_float(x, v, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_float_loop[grid](
-            x, None, None, N, D, *x.stride(), v.stride(0), i.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_max_part_ptr=v_max_part,
-            i_best_ptr=i_best, i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_float_loop[grid](
-            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_max_part_ptr=v_max_part,
-            i_best_ptr=i_best, i_at_ptr=i_at, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        max_with_index_float_rows[grid](
-            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        max_with_index_float_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_loop[grid](
-            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -347,6 +341,10 @@ def launch_max_with_index_int(x, v, i) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0))
+    constants = dict(
+        LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         v_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
@@ -354,35 +352,26 @@ def launch_max_with_index_int(x, v, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_int_loop[grid](
-            x, None, None, N, D, *x.stride(), v.stride(0), i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, T=getattr(tl, str(x.dtype)[6:]),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, v_part_ptr=v_part,
+            i_best_ptr=i_best, i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_int_loop[grid](
-            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=2,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, T=getattr(tl, str(x.dtype)[6:]),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, v_part_ptr=v_part,
+            i_best_ptr=i_best, i_at_ptr=i_at, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        max_with_index_int_rows[grid](
-            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        max_with_index_int_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_loop[grid](
-            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, **config,
+            *arguments, T=getattr(tl, str(x.dtype)[6:]),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -456,7 +445,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=9,
+    lib=10,
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
@@ -638,38 +627,32 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, v_at, N, D, *x.stride(), v_at.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         v_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         v_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_backward_v_at_loop[grid](
-            x, None, N, D, *x.stride(), v_at.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_at_best_ptr=v_at_best,
-            v_at_at_ptr=v_at_at, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_backward_v_at_loop[grid](
-            x, v_at, N, D, *x.stride(), v_at.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, v_at_best_ptr=v_at_best,
-            v_at_at_ptr=v_at_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        max_with_index_backward_v_at_rows[grid](
-            x, v_at, N, D, *x.stride(), v_at.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        max_with_index_backward_v_at_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_backward_v_at_loop[grid](
-            x, v_at, N, D, *x.stride(), v_at.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -686,11 +669,10 @@ def launch_max_with_index_backward_dx(x, dv, v_at, dx) -> None:
     N, D = x.shape
     _, config = choose_max_with_index_backward_dx(cols=D)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
+    arguments = (v_at, dv, dx, N, D, v_at.stride(0), dv.stride(0), *dx.stride())
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    max_with_index_backward_dx_tile[grid](
-        v_at, dv, dx, N, D, v_at.stride(0), dv.stride(0), *dx.stride(),
-        COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True, **config,
-    )  # fmt: skip
+    max_with_index_backward_dx_tile[grid](*arguments, **constants, **config)
 
 
 def launch_max_with_index_backward(x, dv, dx) -> None:
@@ -738,7 +720,7 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=9,
+    lib=10,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("dv",),),

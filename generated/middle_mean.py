@@ -155,37 +155,28 @@ def launch_middle_mean(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, D, M, *x.stride(), y.stride(0))
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (B * lib.cdiv(D, ROWS), PARTS)
         middle_mean_loop[grid](
-            x, None, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (B * lib.cdiv(D, MERGE),)
         middle_mean_loop[grid](
-            x, y, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (B * lib.cdiv(D, ROWS),)
-        middle_mean_rows[grid](
-            x, y, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        middle_mean_rows[(B * lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (B * lib.cdiv(D, ROWS),)
-        middle_mean_loop[grid](
-            x, y, D, M, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        middle_mean_loop[(B * lib.cdiv(D, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_middle_mean(x: torch.Tensor) -> torch.Tensor:
@@ -223,7 +214,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=9,
+    lib=10,
     allocate=allocate_middle_mean,
     reference=middle_mean_reference,
     equals=middle_mean_torch,
@@ -357,7 +348,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=9,
+    lib=10,
     allocate=allocate_middle_mean_backward,
     reference=middle_mean_backward_reference,
     linear=(("x", "dy"),),

@@ -140,35 +140,26 @@ def launch_mse(x, t, loss) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, t, loss, batch, x.stride(0), t.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         mse_loop[grid](
-            x, t, None, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
-            loss_sum_part_ptr=loss_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         mse_loop[grid](
-            x, t, loss, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True,
-            loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(rows, ROWS),)
-        mse_rows[grid](
-            x, t, loss, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        mse_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(rows, ROWS),)
-        mse_loop[grid](
-            x, t, loss, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(batch), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        mse_loop[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -215,7 +206,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/mse.op",
-    lib=9,
+    lib=10,
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
@@ -480,7 +471,7 @@ def mse_backward_reference(
 
 @runtime.op(
     "specs/mse.op",
-    lib=9,
+    lib=10,
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),

@@ -106,12 +106,10 @@ def launch_relu(x, y) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    arguments = (x, y, total, x.stride(2), y.stride(2))
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        relu_flat[grid](
-            x, y, total, x.stride(2), y.stride(2),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        relu_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -158,7 +156,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_relu,
     reference=relu_reference,
     equals=relu_torch,
@@ -281,12 +279,10 @@ def launch_relu_backward(x, dy, dx) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    arguments = (x, dy, dx, total, x.stride(2), dy.stride(2), dx.stride(2))
     if variant == "flat":
         grid = (lib.cdiv(total, BLOCK),)
-        relu_backward_flat[grid](
-            x, dy, dx, total, x.stride(2), dy.stride(2), dx.stride(2),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        relu_backward_flat[grid](*arguments, COMPUTE=COMPUTE, enable_fp_fusion=True, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -339,7 +335,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_relu_backward,
     reference=relu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

@@ -245,6 +245,11 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride())
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
@@ -252,39 +257,20 @@ def launch_rms_norm(x, gain, y, eps) -> None:
         rms_norm_two_pass[grid](
             tickets, x, ms_sum_part, gain, y, eps, batch, D, *x.stride(), gain.stride(0),
             *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         ms_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        rms_norm_loop[grid](
-            x, gain, None, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            ms_sum_part_ptr=ms_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        rms_norm_loop[grid](
-            x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            ms_sum_part_ptr=ms_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            rms_norm_loop[grid](
+                *arguments, **constants, ms_sum_part_ptr=ms_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        rms_norm_rows[grid](
-            x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        rms_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        rms_norm_loop[grid](
-            x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        rms_norm_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_rms_norm(
@@ -348,7 +334,7 @@ def rms_norm_torch(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
@@ -810,6 +796,14 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    arguments = (
+        x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
+        gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         dy_rsqrt_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
@@ -819,47 +813,28 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             tickets, x, dy, gain, ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dx, eps, batch, D,
             *x.stride(), *dy.stride(), gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0),
             *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         ms_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        rms_norm_backward_ms_sum_loop[grid](
-            x, dy, gain, None, None, None, eps, batch, D, *x.stride(), *dy.stride(), gain.stride(0),
-            ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            ms_sum_part_ptr=ms_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=1, **config,
-        )  # fmt: skip
-        rms_norm_backward_ms_sum_loop[grid](
-            x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
-            gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            ms_sum_part_ptr=ms_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            rms_norm_backward_ms_sum_loop[grid](
+                *arguments, **constants, ms_sum_part_ptr=ms_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part,
+                PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
         rms_norm_backward_ms_sum_rows[grid](
             x, ms_sum, dy, gain, dy_rsqrt, dx, eps, batch, D, *x.stride(), ms_sum.stride(0),
             *dy.stride(), gain.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        rms_norm_backward_ms_sum_loop[grid](
-            x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
-            gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        rms_norm_backward_ms_sum_loop[grid](*arguments, **constants, **config)
 
 
 def choose_rms_norm_backward_dgain(
@@ -923,43 +898,34 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
+    arguments = (
+        dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
+        dgain.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgain_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(D, ROWS), PARTS)
         rms_norm_backward_dgain_loop[grid](
-            dy, x, ms_sum, None, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
-            dgain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            dgain_sum_part_ptr=dgain_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, dgain_sum_part_ptr=dgain_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, MERGE),)
         rms_norm_backward_dgain_loop[grid](
-            dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
-            dgain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            dgain_sum_part_ptr=dgain_sum_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, dgain_sum_part_ptr=dgain_sum_part, PASS=2,
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
-        rms_norm_backward_dgain_rows[grid](
-            dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
-            dgain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        rms_norm_backward_dgain_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(D, ROWS),)
-        rms_norm_backward_dgain_loop[grid](
-            dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
-            dgain.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        rms_norm_backward_dgain_loop[grid](*arguments, **constants, **config)
 
 
 def choose_rms_norm_backward_deps(
@@ -1026,38 +992,33 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=ms_sum.device)
+    arguments = (
+        ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=ms_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         rms_norm_backward_deps_loop[grid](
-            ms_sum, dy_rsqrt, None, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         rms_norm_backward_deps_loop[grid](
-            ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        rms_norm_backward_deps_rows[grid](
-            ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        rms_norm_backward_deps_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        rms_norm_backward_deps_loop[grid](
-            ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), VEC=lib.vec(batch),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        rms_norm_backward_deps_loop[grid](*arguments, **constants, **config)
 
 
 def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
@@ -1161,7 +1122,7 @@ def rms_norm_backward_reference(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=9,
+    lib=10,
     allocate=allocate_rms_norm_backward,
     reference=rms_norm_backward_reference,
     linear=(("dy",),),

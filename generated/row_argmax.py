@@ -216,37 +216,30 @@ def launch_row_argmax_float(x, i) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, i, N, D, *x.stride(), i.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_argmax_float_loop[grid](
-            x, None, N, D, *x.stride(), i.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at,
-            PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_float_loop[grid](
-            x, i, N, D, *x.stride(), i.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at,
-            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_argmax_float_rows[grid](
-            x, i, N, D, *x.stride(), i.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        row_argmax_float_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_loop[grid](
-            x, i, N, D, *x.stride(), i.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -312,41 +305,35 @@ def launch_row_argmax_int(x, i) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
+    arguments = (x, i, N, D, *x.stride(), i.stride(0))
+    constants = dict(
+        LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_argmax_int_loop[grid](
-            x, None, N, D, *x.stride(), i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, T=getattr(tl, str(x.dtype)[6:]),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_int_loop[grid](
-            x, i, N, D, *x.stride(), i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, i_best_ptr=i_best, i_at_ptr=i_at, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, T=getattr(tl, str(x.dtype)[6:]),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
+            i_at_ptr=i_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_argmax_int_rows[grid](
-            x, i, N, D, *x.stride(), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        row_argmax_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_loop[grid](
-            x, i, N, D, *x.stride(), i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, VEC=lib.vec(D, x.stride(0)),
-            enable_fp_fusion=True, **config,
+            *arguments, T=getattr(tl, str(x.dtype)[6:]),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -407,7 +394,7 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_argmax.op",
-    lib=9,
+    lib=10,
     allocate=allocate_row_argmax,
     reference=row_argmax_reference,
     equals=row_argmax_torch,

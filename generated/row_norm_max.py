@@ -227,43 +227,30 @@ def launch_row_norm_max(x, y) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, N, D, *x.stride(), *y.stride())
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         y_max_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
         grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         row_norm_max_two_pass[grid](
             tickets, x, y_max_part, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
-        row_norm_max_loop[grid](
-            x, None, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            y_max_part_ptr=y_max_part, PASS=1, **config,
-        )  # fmt: skip
-        row_norm_max_loop[grid](
-            x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            y_max_part_ptr=y_max_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            row_norm_max_loop[grid](
+                *arguments, **constants, y_max_part_ptr=y_max_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_rows[grid](
-            x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        row_norm_max_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_loop[grid](
-            x, y, N, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
-            **config,
-        )  # fmt: skip
+        row_norm_max_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_row_norm_max(x: torch.Tensor) -> torch.Tensor:
@@ -308,7 +295,7 @@ def row_norm_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=9,
+    lib=10,
     allocate=allocate_row_norm_max,
     reference=row_norm_max_reference,
     equals=row_norm_max_torch,
@@ -646,6 +633,8 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_max_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
@@ -653,33 +642,24 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_norm_max_backward_y_max_at_loop[grid](
-            x, None, None, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_max_at_best_ptr=y_max_at_best,
-            y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
+            PASS=1, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_norm_max_backward_y_max_at_loop[grid](
-            x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, y_max_at_best_ptr=y_max_at_best,
-            y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
+            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_backward_y_max_at_rows[grid](
-            x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        row_norm_max_backward_y_max_at_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_loop[grid](
-            x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
-            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -758,6 +738,14 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (
+        dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
+        y_max_at.stride(0), *dx.stride(),
+    )  # fmt: skip
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         dy_max_sum_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=dy.device)
@@ -765,41 +753,22 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         row_norm_max_backward_dx_two_pass[grid](
             tickets, dy, y, dy_max_sum_part, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(),
             y_max.stride(0), y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         dy_max_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
-        row_norm_max_backward_dx_loop[grid](
-            dy, y, y_max, y_max_at, None, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
-            y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, dy_max_sum_part_ptr=dy_max_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        row_norm_max_backward_dx_loop[grid](
-            dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
-            y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, dy_max_sum_part_ptr=dy_max_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            row_norm_max_backward_dx_loop[grid](
+                *arguments, **constants, dy_max_sum_part_ptr=dy_max_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_backward_dx_rows[grid](
-            dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
-            y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        row_norm_max_backward_dx_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
-        row_norm_max_backward_dx_loop[grid](
-            dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
-            y_max_at.stride(0), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        row_norm_max_backward_dx_loop[grid](*arguments, **constants, **config)
 
 
 def launch_row_norm_max_backward(x, y, dy, dx) -> None:
@@ -875,7 +844,7 @@ def row_norm_max_backward_reference(
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=9,
+    lib=10,
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
     linear=(("dy",),),

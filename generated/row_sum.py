@@ -133,35 +133,26 @@ def launch_row_sum(x, y) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, N, D, *x.stride(), y.stride(0))
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_sum_loop[grid](
-            x, None, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=1,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_sum_loop[grid](
-            x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
-            y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_sum_rows[grid](
-            x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        row_sum_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(N, ROWS),)
-        row_sum_loop[grid](
-            x, y, N, D, *x.stride(), y.stride(0),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        row_sum_loop[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_row_sum(x: torch.Tensor) -> torch.Tensor:
@@ -197,7 +188,7 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_row_sum,
     reference=row_sum_reference,
     equals=row_sum_torch,
@@ -325,7 +316,7 @@ def row_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=9,
+    lib=10,
     allocate=allocate_row_sum_backward,
     reference=row_sum_backward_reference,
     linear=(("x", "dy"),),

@@ -260,6 +260,11 @@ def launch_softmax(x, y) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (x, y, batch, D, *x.stride(), *y.stride())
+    constants = dict(
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
@@ -267,38 +272,22 @@ def launch_softmax(x, y) -> None:
         grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         softmax_two_pass[grid](
             tickets, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        softmax_loop[grid](
-            x, None, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        softmax_loop[grid](
-            x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            softmax_loop[grid](
+                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=PASS,
+                **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(batch, ROWS),)
-        softmax_rows[grid](
-            x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        softmax_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
     else:
-        grid = (lib.cdiv(batch, ROWS),)
-        softmax_loop[grid](
-            x, y, batch, D, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC=lib.vec(D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        softmax_loop[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
 
 
 def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -343,7 +332,7 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/softmax.op",
-    lib=9,
+    lib=10,
     allocate=allocate_softmax,
     reference=softmax_reference,
     equals=softmax_torch,
@@ -593,43 +582,33 @@ def launch_softmax_backward(y, dy, dx) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
+    arguments = (dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride())
+    constants = dict(
+        COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
+        enable_fp_fusion=True,
+    )  # fmt: skip
     if variant == "two_pass":
         dy_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=dy.device)
         grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         softmax_backward_two_pass[grid](
             tickets, dy, y, dy_sum_part, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         dy_sum_part = torch.empty((batch, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        softmax_backward_loop[grid](
-            dy, y, None, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, dy_sum_part_ptr=dy_sum_part, PASS=1, **config,
-        )  # fmt: skip
-        softmax_backward_loop[grid](
-            dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, dy_sum_part_ptr=dy_sum_part, PASS=2, **config,
-        )  # fmt: skip
+        for PASS in (1, 2):
+            softmax_backward_loop[grid](
+                *arguments, **constants, dy_sum_part_ptr=dy_sum_part, PASS=PASS, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        softmax_backward_rows[grid](
-            dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        softmax_backward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        softmax_backward_loop[grid](
-            dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        softmax_backward_loop[grid](*arguments, **constants, **config)
 
 
 def allocate_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
@@ -674,7 +653,7 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/softmax.op",
-    lib=9,
+    lib=10,
     allocate=allocate_softmax_backward,
     reference=softmax_backward_reference,
     batch=runtime.Batch({"y": (0, 1), "dy": (0, 1)}, (0,)),

@@ -122,12 +122,10 @@ def launch_swiglu(gate, up, y) -> None:
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype) else tl.float32
+    arguments = (gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2))
+    constants = dict(COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True)
     if variant == "flat":
-        grid = (lib.cdiv(total, BLOCK),)
-        swiglu_flat[grid](
-            gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2),
-            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True, **config,
-        )  # fmt: skip
+        swiglu_flat[(lib.cdiv(total, BLOCK),)](*arguments, **constants, **config)
     else:
         grid = (
             lib.cdiv(outer, config["OUTER"])
@@ -136,10 +134,9 @@ def launch_swiglu(gate, up, y) -> None:
         )
         swiglu_strided[grid](
             gate, up, y, outer, middle, inner, *gate.stride(), *up.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=gate.element_size() == 2,
             VEC_GATE=lib.vec(gate.stride(0), gate.stride(1)),
             VEC_UP=lib.vec(up.stride(0), up.stride(1)),
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), inner), **constants, **config,
         )  # fmt: skip
 
 
@@ -189,7 +186,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_swiglu,
     reference=swiglu_reference,
     equals=swiglu_torch,
@@ -475,7 +472,7 @@ def swiglu_backward_reference(
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=9,
+    lib=10,
     allocate=allocate_swiglu_backward,
     reference=swiglu_backward_reference,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),

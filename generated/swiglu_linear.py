@@ -251,65 +251,46 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
-    if variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+    PARTS = config.get("PARTS", 1)
+    gate_parts = lib.workspace(config, (M, N), compute, wg.device)
+    up_parts = lib.workspace(config, (M, N), compute, wg.device)
+    if variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         swiglu_linear_persistent[grid](
-            x_tiles, wg_tiles, wu_tiles, None, None, M, N, K, *y.stride(),
+            x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
             TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        swiglu_linear_combine[grid](
-            gate_parts, up_parts, y, M, N, *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        swiglu_linear_persistent[grid](
-            x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
-            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        swiglu_linear_tiles[grid](
-            x, wg, wu, None, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        swiglu_linear_combine[grid](
-            gate_parts, up_parts, y, M, N, *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_tiles[grid](
             x, wg, wu, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **config,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
+        )  # fmt: skip
+    if gate_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
+        swiglu_linear_combine[grid](
+            gate_parts, up_parts, y, M, N, *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -371,7 +352,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_swiglu_linear,
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
@@ -642,73 +623,51 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
-    if variant in ("split", "split_small"):
-        PARTS = config["PARTS"]
-        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (
-            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-        )
-        swiglu_linear_forward_persistent[grid](
-            x_tiles, wg_tiles, wu_tiles, None, None, None, None, None, None, M, N, K,
-            *gate_kept.stride(), *up_kept.stride(), *y.stride(),
-            TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
-            **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
-        swiglu_linear_forward_combine[grid](
-            gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
-            *up_kept.stride(), *y.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    elif variant in ("slender", "stream", "two_per_sm", "persistent", "square", "narrow"):
+    PARTS = config.get("PARTS", 1)
+    gate_parts = lib.workspace(config, (M, N), compute, wg.device)
+    up_parts = lib.workspace(config, (M, N), compute, wg.device)
+    if variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, trans_wg = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, trans_wu = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         gate_kept_tiles = lib.tiles_to_store(gate_kept, BLOCK_M, BLOCK_N // 2)
         up_kept_tiles = lib.tiles_to_store(up_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         swiglu_linear_forward_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept, up_kept_tiles, up_kept,
             y_tiles, y, M, N, K, *gate_kept.stride(), *up_kept.stride(), *y.stride(),
             TRANS_X=trans_x, TRANS_WG=trans_wg, TRANS_WU=trans_wu, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            gate_parts_ptr=gate_parts, up_parts_ptr=up_parts,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("lanes", "split_pointers"):
-        PARTS = config["PARTS"]
-        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+    else:
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_forward_tiles[grid](
-            x, wg, wu, None, None, None, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
+            x, wg, wu, gate_kept, up_kept, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
             *gate_kept.stride(), *up_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             gate_parts_ptr=gate_parts, up_parts_ptr=up_parts, **config,
         )  # fmt: skip
+    if gate_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_forward_combine[grid](
             gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
             *up_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
-        swiglu_linear_forward_tiles[grid](
-            x, wg, wu, gate_kept, up_kept, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
-            *gate_kept.stride(), *up_kept.stride(), *y.stride(),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            **config,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -769,7 +728,7 @@ def swiglu_linear_forward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_swiglu_linear_forward,
     reference=swiglu_linear_forward_reference,
     precision=("matmul",),
@@ -1118,10 +1077,9 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else 4
     )
-    variant, config = choose_swiglu_linear_backward_dx_sum(
+    _, config = choose_swiglu_linear_backward_dx_sum(
         M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1132,30 +1090,21 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dx_sum_tiles[grid](
-            dy, gate_kept, wu, None, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
-            *dx_sum.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            dx_sum_parts_ptr=dx_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (M, K), compute, dy.device)
+    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+    swiglu_linear_backward_dx_sum_tiles[grid](
+        dy, gate_kept, wu, dx_sum, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
+        *dx_sum.stride(),
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
+        dx_sum_parts_ptr=dx_sum_parts, **config,
+    )  # fmt: skip
+    if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dx_sum_combine[grid](
             dx_sum_parts, dx_sum, M, K, *dx_sum.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dx_sum_tiles[grid](
-            dy, gate_kept, wu, dx_sum, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
-            *dx_sum.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1221,10 +1170,9 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else 4
     )
-    variant, config = choose_swiglu_linear_backward_dx(
+    _, config = choose_swiglu_linear_backward_dx(
         M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1235,30 +1183,21 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dx_sum2_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dx_tiles[grid](
-            dy, up_kept, gate_kept, wg, dx_sum, None, M, K, N, *dy.stride(), *up_kept.stride(),
-            *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            dx_sum2_parts_ptr=dx_sum2_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dx_sum2_parts = lib.workspace(config, (M, K), compute, dy.device)
+    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+    swiglu_linear_backward_dx_tiles[grid](
+        dy, up_kept, gate_kept, wg, dx_sum, dx, M, K, N, *dy.stride(), *up_kept.stride(),
+        *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
+        dx_sum2_parts_ptr=dx_sum2_parts, **config,
+    )  # fmt: skip
+    if dx_sum2_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dx_combine[grid](
             dx_sum2_parts, dx_sum, dx, M, K, *dx_sum.stride(), *dx.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dx_tiles[grid](
-            dy, up_kept, gate_kept, wg, dx_sum, dx, M, K, N, *dy.stride(), *up_kept.stride(),
-            *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1324,10 +1263,9 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else 4
     )
-    variant, config = choose_swiglu_linear_backward_dwg(
+    _, config = choose_swiglu_linear_backward_dwg(
         M=N, N=K, K=M, itemsize=itemsize, gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1338,31 +1276,22 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
-    if variant == "split":
-        PARTS = config["PARTS"]
-        dwg_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
-        dwu_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
-        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dwg_tiles[grid](
-            dy, up_kept, gate_kept, x, None, None, N, K, M, *dy.stride(), *up_kept.stride(),
-            *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
-        )  # fmt: skip
+    PARTS = config.get("PARTS", 1)
+    dwg_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
+    dwu_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
+    grid = (PARTS * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+    swiglu_linear_backward_dwg_tiles[grid](
+        dy, up_kept, gate_kept, x, dwg, dwu, N, K, M, *dy.stride(), *up_kept.stride(),
+        *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
+        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
+        dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
+    )  # fmt: skip
+    if dwg_sum_parts is not None:
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dwg_combine[grid](
             dwg_sum_parts, dwu_sum_parts, dwg, dwu, N, K, *dwg.stride(), *dwu.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
-            AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
-        swiglu_linear_backward_dwg_tiles[grid](
-            dy, up_kept, gate_kept, x, dwg, dwu, N, K, M, *dy.stride(), *up_kept.stride(),
-            *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
-            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-            **config,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1479,7 +1408,7 @@ def swiglu_linear_backward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=9,
+    lib=10,
     allocate=allocate_swiglu_linear_backward,
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),

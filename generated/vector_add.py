@@ -73,11 +73,10 @@ def launch_vector_add_float(x, y, z) -> None:
     N = x.shape[0]
     _, config = choose_vector_add_float(itemsize=x.element_size())
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
+    arguments = (x, y, z, N, x.stride(0), y.stride(0), z.stride(0))
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["BLOCK"]),)
-    vector_add_float_flat[grid](
-        x, y, z, N, x.stride(0), y.stride(0), z.stride(0),
-        COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
-    )  # fmt: skip
+    vector_add_float_flat[grid](*arguments, **constants, **config)
 
 
 def choose_vector_add_int(itemsize: int) -> tuple[str, dict]:
@@ -90,11 +89,9 @@ def launch_vector_add_int(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
     N = x.shape[0]
     _, config = choose_vector_add_int(itemsize=x.element_size())
+    arguments = (x, y, z, N, x.stride(0), y.stride(0), z.stride(0))
     grid = (lib.cdiv(N, config["BLOCK"]),)
-    vector_add_int_flat[grid](
-        x, y, z, N, x.stride(0), y.stride(0), z.stride(0),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
+    vector_add_int_flat[grid](*arguments, enable_fp_fusion=True, **config)
 
 
 def allocate_vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -161,7 +158,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/vector_add.op",
-    lib=9,
+    lib=10,
     allocate=allocate_vector_add,
     reference=vector_add_reference,
     equals=vector_add_torch,

@@ -28,7 +28,7 @@ from tritongen.ir.binding import Bound, bind, torch_dtype
 from tritongen.ir.reads import reads_of, switch_of
 from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.canonical import coordinates, free_indices, reads, tensors_read
-from tritongen.schedule.plan import KernelPlan, Plan, Step
+from tritongen.schedule.plan import KernelPlan, Plan, Step, Variant
 from tritongen.trace import Calls, Choice, Launch
 
 BY_TENSOR_CORES = frozenset(
@@ -162,12 +162,13 @@ def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepC
     for choice in calls.choices:
         step = steps[choice.step]
         own = [run for run, name in zip(calls.launches, owners, strict=True) if name == step.name]
-        found.append(StepCost(step, choice, tuple(_kernels(plan, step, own, numbers))))
+        variant = next(v for v in step.variants if v.name == choice.variant)
+        found.append(StepCost(step, choice, tuple(_kernels(plan, step, variant, own, numbers))))
     return tuple(found)
 
 
 def _kernels(
-    plan: Plan, step: Step, launches: list[Launch], numbers: CallNumbers
+    plan: Plan, step: Step, variant: Variant, launches: list[Launch], numbers: CallNumbers
 ) -> Iterator[KernelCost]:
     nests = nests_of(plan, step)
     written: set[str] = set()
@@ -183,8 +184,11 @@ def _kernels(
     for k, launch in enumerate(run for run, known in zip(launches, planned, strict=True) if known):
         kernel = named[launch.kernel.fn.__name__]
         seen, given = {}, {}
+        unstored = step.stores if variant.launches[k].part else ()
         for name, tensor in tensors_of(launch, {*numbers.dims, *copies}):
-            if name in copies:
+            if name in unstored:
+                pass
+            elif name in copies:
                 seen[name] = _stored_bytes(tensor)
             elif name in step.stores or (not numbers.knows(name) and name not in written):
                 written.add(name)

@@ -135,12 +135,23 @@ def test_a_run_time_scalar_decides_nothing():
             for node in nodes:
                 if isinstance(node, ast.Name) and node.id in scalars and is_read(node):
                     found += 1
-                    use = ast.unparse(parents[node])
+                    parent = parents[node]
+                    if isinstance(parent, ast.Tuple) and is_handed_on(function, parents[parent]):
+                        continue
+                    use = ast.unparse(parent)
                     known = (ast.Call, ast.keyword)
                     is_kind = use in (f"{node.id}.device", f"{node.id}.dim")
-                    assert is_kind or isinstance(parents[node], known), f"{path.name}: {use}"
+                    assert is_kind or isinstance(parent, known), f"{path.name}: {use}"
                     assert not use.startswith("choose_"), f"{path.name}: {use}"
     assert found > 50
+
+
+def is_handed_on(function: ast.FunctionDef, statement: ast.AST) -> bool:
+    """`arguments = (...)`, which calls take as `*arguments`, and nothing else does."""
+    text = ast.unparse(function)
+    return ast.unparse(statement).startswith("arguments = (") and text.count("arguments") == 1 + (
+        text.count("](*arguments")
+    )
 
 
 def is_read(node: ast.Name) -> bool:

@@ -6,7 +6,7 @@ It reshapes its tensors to what the kernels walk, asks `choose_<step>` (`choose.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tritongen.emit.choose import ChooseView, choose_view, rule_text
@@ -14,7 +14,6 @@ from tritongen.emit.facts import (
     compute_text,
     counted_text,
     fact_lines,
-    fact_names,
     is_wide_text,
     known_wide,
     pack_source,
@@ -22,9 +21,19 @@ from tritongen.emit.facts import (
     touched,
 )
 from tritongen.emit.kernel_writer import Context
+from tritongen.emit.launches import (
+    Call,
+    call_texts,
+    calls_behind,
+    calls_of,
+    closed,
+    rule_names,
+    said_once,
+    seen_by,
+    with_parts,
+)
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch, put_back_lines
-from tritongen.emit.sizes import at_least_0, bare, size_lines, whole
-from tritongen.emit.text import launch_text
+from tritongen.emit.sizes import at_least_0, size_lines, whole
 from tritongen.emit.view import KernelView, call_lines
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
@@ -74,7 +83,7 @@ def launch_view(
     views = {v.tensor: v for k in step.kernels for v in k.views}
     one_batch_lines = batches_first(context, step)
     context = replace(context, flat=bool(one_batch_lines))
-    lines = [*step_values(context, step, kernels)]
+    lines = [*step_values(context, step, kernels), *workspace_lines(context, step)]
     shared = [t for t in touched(step) if is_shared(step, t)]
     flat = flat_lines(context, step)
     seen = [t for t in shared if not flat or t in step.stores or not context.dims[t]]
@@ -84,22 +93,25 @@ def launch_view(
     ]
     facts, given = fact_lines(context, step, views)
     shared_packs, packing = packed_first(step)
+    own_packing = [() if v.packs == shared_packs else packing_of(v) for v in step.variants]
+    own = [branch(context, step, v, kernels) for v in step.variants]
+    behind = calls_behind(context, step, kernels)
+    everywhere = said_once(
+        [*(calls for _, calls in own), behind], [packing, *(ls for ls, _ in own), *own_packing]
+    )
     branches = alike(
         [
-            (
-                v.name,
-                () if v.packs == shared_packs else packing_of(v),
-                branch(context, step, v, kernels),
-            )
-            for v in step.variants
+            (v.name, packs, (*ls, *call_texts(calls, everywhere)))
+            for v, packs, (ls, calls) in zip(step.variants, own_packing, own, strict=True)
         ]
     )
     which = "_" if len(branches) == 1 else "variant"
     call = call_lines(f"{which}, config = choose_{step.name}", given)
     precision = precision_lines(step, kernels)
+    lines += everywhere.lines
     packing, branches, entries = with_names(step, packing, branches)
     body = [*one_batch_lines, *view_lines, *precision, *facts, *call, *entries, *lines, *packing]
-    closing = put_back_lines(context, step)
+    closing = [*closed(step, call_texts(behind, everywhere)), *put_back_lines(context, step)]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls), *closing])
     opening = size_lines(context.measured, everything)
     opening += batch_lines(context.measured, everything)
@@ -181,10 +193,6 @@ def is_one_of(names: list[str]) -> str:
     """A test of the variant."""
     listed = ", ".join(f'"{name}"' for name in names)
     return f"variant == {listed}" if len(names) == 1 else f"variant in ({listed})"
-
-
-def seen_by(step: Step, kernel: str, tensor: str) -> View | None:
-    return next((v for v in step.kernel(kernel).views if v.tensor == tensor), None)
 
 
 def is_shared(step: Step, tensor: str) -> bool:
@@ -324,15 +332,9 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
 
 
 def branch(
-    context: Context,
-    step: Step,
-    variant: Variant,
-    kernels: dict[str, KernelView],
-) -> tuple[str, ...]:
-    """Scratch and launches of one variant, whose operands are packed."""
-    renames = {name: f'config["{name}"]' for name, _ in variant.config}
-    renames |= fact_names(context, step)
-    renames |= {name: launch_text(p) for name, p in step.facts if bare(p)}
+    context: Context, step: Step, variant: Variant, kernels: dict[str, KernelView]
+) -> tuple[tuple[str, ...], tuple[Call, ...]]:
+    """Scratch of one variant, whose operands are packed, and its launches; what all that leave parts do is not its own."""
     lines: list[str] = []
     device = touched(step)[0]
     copies = [p.stored for p in variant.packs if p.stored]
@@ -340,92 +342,31 @@ def branch(
         if tensor in copies or not (is_shared(step, tensor) or step.merged):
             way = seen_by(step, variant.launches[0].kernel, tensor)
             lines += view_line(context, tensor, way, tensor in step.stores)
-    for name, dtype, shape in variant.scratch:
-        sizes = ", ".join(rule_text(r, renames) for r in shape)
+    shared = variant.launches[0].part and with_parts(step)
+    made_here = {name for name, _, _ in variant.scratch}
+    for name, dtype, shape in () if shared else variant.scratch:
+        sizes = ", ".join(rule_text(r, rule_names(context, step, variant)) for r in shape)
         made = "zeros" if (name, name) in variant.zeroed else "empty"
         comma = "," if len(shape) == 1 else ""
         lines.append(
             f"{name} = torch.{made}(({sizes}{comma}), dtype={host_dtype(context, dtype)}, device={device}.device)"
         )
-    made_here = {name for name, _, _ in variant.scratch}
     for name, tensor in variant.zeroed:
         if name not in made_here:
             lines.append(("" if name == tensor else f"{name} = ") + f"{tensor}.zero_()")
-    before = ""
-    for launch in variant.launches:
-        kernel = kernels[launch.kernel]
-        lines += kernel.setup if launch.part else (*kernel.setup, *kernel.stored_setup)
-        free = () if launch.scratch else (kernel.table or ({},))[0]
-        measured = {name: f'META["{name}"]' for name in free}
-        said = renames | measured | dict(launch.config)
-        grid = ", ".join(rule_text(r, said) for r in launch.grid)
-        grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
-        if "META[" in grid:
-            grid = f"lambda META: {grid}"
-        own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
-        said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
-        given = [n for n, _ in variant.config if n not in {**dict(launch.config), **measured}]
-        taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
-        left = ", ".join(f'"{name}"' for name in given if name not in taken)
-        if said_again:
-            rest = [*own, *(f"{name}={_entry(name)}" for name in taken)]
-        else:
-            rest = [*own, f"**lib.config_without(config, {left})" if left else "**config"]
-        if launch.part:
-            stored = {line.partition(" = ")[0] for line in kernel.stored_setup} | {*step.stores}
-            passed = tuple("None" if a in stored else a for a in kernel.arguments)
-            kernel = replace(kernel, arguments=passed)
-        if launch.scratch:
-            there = zip(kernel.workspaces, variant.scratch, strict=True)
-            rest = [*(f"{p}={name}" for p, (name, *_) in there if name in launch.scratch), *rest]
-        lines += launch_lines(context, step, kernel, grid, rest, before, bool(launch.scratch))
-        before = grid
-    return tuple(lines)
+    runs = variant.launches[:1] if shared else variant.launches
+    return tuple(lines), calls_of(context, step, variant, runs, kernels)
 
 
-def launch_lines(
-    context: Context,
-    step: Step,
-    kernel: KernelView,
-    grid: str,
-    config: list[str],
-    before: str,
-    shared: bool,
-) -> list[str]:
-    """One launch; `before`: the grid of the launch in front of it; `shared`: of parts of sums, which no table is for."""
-    tuned = kernel.table and not shared
-    jitted = f"{kernel.name}.fn" if kernel.table else kernel.name
-    plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
-    constants = [a for a in kernel.arguments if "=" in a]
-    positional = strides_together(plain, lambda t: rank_of(context, step, kernel.name, t))
-    # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
-    named = [*constants, "enable_fp_fusion=True", *config]
-    short = call_lines(f"{jitted}[{grid}]", positional, named)
-    if len(short) == 1 and not tuned:
-        return short
-    own = [] if grid == before else [f"grid = {grid}"]
-    called = f"lib.tuned({kernel.name}, grid, config)" if tuned else f"{jitted}[grid]"
-    return [*own, *call_lines(called, positional, named)]
-
-
-def strides_together(arguments: list[str], rank: Callable[[str], int]) -> list[str]:
-    """Arguments with `*x.stride()` for all strides of x in their order."""
-    out = list[str]()
-    while arguments:
-        tensor = arguments[0].removesuffix(".stride(0)")
-        every = [f"{tensor}.stride({k})" for k in range(rank(tensor))]
-        together = len(every) > 1 and arguments[: len(every)] == every
-        out.append(f"*{tensor}.stride()" if together else arguments[0])
-        arguments = arguments[len(every) if together else 1 :]
-    return out
-
-
-def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:
-    """The dims of a tensor as a kernel is given it; 0 of what is none."""
-    if tensor in dict(step.merged):
-        return 3
-    view = seen_by(step, kernel, tensor)
-    return len(context.dims.get(tensor, ()) if view is None else view.shape)
+def workspace_lines(context: Context, step: Step) -> Iterator[str]:
+    """In front of all launches: into how many parts sums are cut, and where those are left."""
+    if variant := with_parts(step):
+        yield 'PARTS = config.get("PARTS", 1)'
+        renames, device = rule_names(context, step, variant), touched(step)[0]
+        for name, dtype, (_, *shape) in variant.scratch:
+            sizes = ", ".join(rule_text(r, renames) for r in shape)
+            kind = host_dtype(context, dtype)
+            yield f"{name} = lib.workspace(config, ({sizes}), {kind}, {device}.device)"
 
 
 def compute_lines(context: Context, dtypes: Iterable[str], is_wide: str) -> list[str]:

@@ -1,7 +1,10 @@
-"""How a result lies in memory: as that of torch's own op would. What `allocate_<op>` calls.
+"""How a result lies in memory: as that of torch's own op would, and where parts of it are left. What `allocate_<op>` calls.
 
 y = lib.empty(x.shape, x.dtype, x, z)                   # pointwise: as TensorIterator orders dims
 y = torch.empty(shape, memory_format=lib.memory_format(x, w))     # channels last where x or w is
+
+and what `launch_<step>` makes for its kernels:
+y_parts = lib.workspace(config, (M, N), torch.float32, x.device)
 """
 
 from __future__ import annotations
@@ -35,6 +38,15 @@ def empty(shape: torch.Size, dtype: torch.dtype, *operands: torch.Tensor) -> tor
             if inside:
                 order[j], order[at], at = order[at], order[j], j
     return torch.empty_permuted(shape, order[::-1], dtype=dtype, device=x.device)
+
+
+def workspace(
+    config: dict[str, int], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor | None:
+    """[PARTS, *shape], where programs that share a sum leave their parts; None where the config has no PARTS."""
+    if "PARTS" not in config:
+        return None
+    return torch.empty((config["PARTS"], *shape), dtype=dtype, device=device)
 
 
 def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool | None:

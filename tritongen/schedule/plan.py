@@ -132,7 +132,7 @@ class Launch:
     """A kernel over a grid; it takes the variant's config, and where it has one its own says more or otherwise.
 
     Of a kernel that `splits`: `part`, whether programs leave parts of sums, and store no outputs; `scratch`, where they
-    leave them, or take those of launches before.
+    leave them, or take those of launches before; PARTS in its grid is 1 where the config has none.
     """
 
     kernel: str

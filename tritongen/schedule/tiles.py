@@ -38,6 +38,7 @@ def waves(times: str, m: int, n: int) -> Rule:
     return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
 
 
-def persistent_grid(times: str, rows: str = "BLOCK_M") -> tuple[Rule]:
-    """Of `programs` a multiprocessor, or fewer where there are fewer tiles."""
-    return (f"min(PROGRAMS * sms, {times}cdiv(M, {rows}) * cdiv(N, BLOCK_N))",)
+def persistent_grid(times: str, rows: str = "BLOCK_M", parts: bool = False) -> tuple[Rule]:
+    """Of `programs` a multiprocessor, or fewer where there are fewer tiles; `parts`: PARTS may share one."""
+    shared = "PARTS * " if parts else ""
+    return (f"min(PROGRAMS * sms, {shared}{times}cdiv(M, {rows}) * cdiv(N, BLOCK_N))",)

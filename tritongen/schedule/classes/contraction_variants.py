@@ -195,7 +195,7 @@ def by_descriptors(
     def waves(m: int, n: int) -> str:
         return f"cdiv({tiles(m, n)}, sms)"
 
-    launch = (Launch(kernel.name, persistent_grid(times)),)
+    launch = (Launch(kernel.name, persistent_grid(times, parts=kernel.splits)),)
     when = described_at(times)
     wide = f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}"
     short = f"{waves(128, 256)} == 1"
@@ -544,7 +544,8 @@ def staged(stages: str, described: bool) -> str:
 def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Variant, ...]:
     share = columns(kernel)
     deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
-    launch = (Launch(kernel.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
+    parts = "PARTS * " if kernel.splits else ""
+    launch = (Launch(kernel.name, (f"{parts}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
     small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     return (
         *(

@@ -165,12 +165,13 @@ def _split(group: Group):
 def _run(group: Group, variant: Variant) -> tuple[str, str]:
     """How many elements keep their order where a block is walked from its end: those of one load.
 
-    Where memory runs across the walk, and where a scan has a place in its state, none.
+    Where memory runs across the walk those of one store, which may run along it. None where a scan has a place in its state.
     """
-    if variant.name == "strided" or any(n.fold.op.startswith("arg") for n in scans_of(group)):
+    if any(n.fold.op.startswith("arg") for n in scans_of(group)):
         return "RUN", "1"
     wide = "min(8, 16 // itemsize)"
-    return "RUN", f"1 if strided else {wide}" if variant.name == "split" else wide
+    names = {"strided": "8", "split": f"8 if strided else {wide}"}
+    return "RUN", names.get(variant.name, wide)
 
 
 def scans_of(group: Group) -> tuple[ir.Nest, ...]:
@@ -215,21 +216,25 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     From the end, 8,192 x 32,768: 90 (89), with loads in flight for 3 blocks 93 (91); where lanes are reversed
     instead (`reverse=True`) 90 (55), with every element mirrored 80 (46). 2^20 rows of 256: 100. A
     program has one block in flight, so few rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows
-    76 (27); wider ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 64 x 32 in 2 warps
-    92 (66), 128 x 16 in 1 warp with 3 blocks in flight 89 (87). Across and from the end, of each element two sums are
-    scanned: 64 x 16 in 2 warps take 134 registers a thread, 128 x 16 in 1 warp 255 and 688 bytes of stack (not timed).
-    On an H100, us, as that was and so (torch.compile): cumprod across of 52317 x 765 in f16 248, 116 (142), 200000 x 200 168, 87,
-    cumsum of 100000 x 1000 in bf16 382, 220, of 52317 x 765 in f32 226, 173, of 60000 x 300 with a mask that lies along it 700, 83.
+    76 (27); wider ones spill in f64, from the end 8,192 too. Across on an H100, us, in tiles of 64 x 32 in 2 warps and of
+    32 x 64 in 1 (torch.compile): cumprod of 52317 x 765 in f16 248, 116 (142), 200000 x 200 168, 87, cumsum of
+    100000 x 1000 in bf16 382, 220, of 60000 x 300 with a mask that lies along it 700, 83; f32 of 20000 x 1000, 32 x 64 in
+    2 warps and 16 x 64 in 1, 92, 69 (88). Across and from the end, 64 x 16 with all lanes turned over and 16 x 64 in runs of 8,
+    stored along the walk: bf16 of 14377 x 1008 286, 46 (67), f32 of 20000 x 1000 391, 70 (147), f16 of 60000 x 300
+    343, 51 (69); stored across it, bf16 of 30 x 1000 x 1024 77, 64 (149).
     Short rows that are not aligned, us, 1,024 elements in 2 warps and 512 in 4 (H200): f32 420887 x 3 23 (9), 255665 x 31 34
     (26), bf16 524289 x 21 64 (43). Rows that are not aligned, in one warp, but not beside other operands, as rows: f16 of 60000 x 601 130, 72, in two bf16 of
     20000 x 4095 203, 155, f32 of 38200 x 357 with a mask 94, 63 (in one warp 55; 49).
     """
     launch = (Launch(walk.name, grid),)
     strided = (
-        ("ROWS", f"max(1, min({64 if walk.reverse else 32}, pow2(rows)))"),
-        ("BLOCK", f"max(16, min({'1024 // ROWS' if walk.reverse else 64}, pow2(cols)))"),
-        ("STAGES", "3 if itemsize <= 2 else 1"),
-        ("num_warps", "2" if walk.reverse else "1 if itemsize <= 2 else 2"),
+        (
+            "ROWS",
+            f"max(1, min({16 if walk.reverse else '32 if itemsize <= 2 else 16'}, pow2(rows)))",
+        ),
+        ("BLOCK", "max(16, min(64, pow2(cols)))"),
+        ("STAGES", "1" if walk.reverse else "3 if itemsize <= 2 else 1"),
+        ("num_warps", "1 if itemsize <= 4 else 2"),
     )
     few = (
         ("ROWS", "1"),

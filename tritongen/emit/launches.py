@@ -1,0 +1,229 @@
+"""Launches of one step, as the launch function writes them: `kernel[grid](tensors, sizes, strides, CONSTEXPRS, **config)`.
+
+What all of them are given alike stands once, in front of them, where that is shorter; launches that differ in their PASS alone are a loop; and
+where programs leave parts of sums, the launch that adds those up stands behind all branches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from tritongen.emit.choose import rule_text
+from tritongen.emit.facts import fact_names
+from tritongen.emit.kernel_writer import Context
+from tritongen.emit.sizes import bare
+from tritongen.emit.text import launch_text
+from tritongen.emit.view import KernelView, call_lines
+from tritongen.schedule.plan import Launch, Step, Variant, View
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One launch: what is set up for it, and what it is given."""
+
+    setup: tuple[str, ...]
+    kernel: str
+    tuned: bool  # by a table, not by the config
+    grid: str
+    arguments: tuple[str, ...]
+    constants: tuple[str, ...]  # NAME=value, the same for every config
+    config: tuple[str, ...]
+    passes: tuple[str, ...] = ()  # of which each is a launch
+
+
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """What several launches are given alike."""
+
+    arguments: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        lines = call_lines("arguments = ", self.arguments) if self.arguments else []
+        return [*lines, *(call_lines("constants = dict", self.constants) if self.constants else [])]
+
+
+def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str]]) -> Everywhere:
+    """What makes the text shortest. `apart`: lines of branches, whose names say other things there."""
+    ways = {*branches}
+    calls = [call for branch in ways for call in branch]
+    lines = [*(line for ls in apart for line in ls), *(line for c in calls for line in c.setup)]
+    assigned = {n for line in lines for n in re.findall(r"\w+", line.partition(" = ")[0])}
+
+    def is_alike(text: str) -> bool:
+        return not assigned.intersection(re.findall(r"\w+", text)) and "config[" not in text
+
+    def length(said: Everywhere) -> int:
+        return len(said.lines) + sum(len(call_texts(branch, said)) for branch in ways)
+
+    found = sorted({c.arguments for c in calls if all(map(is_alike, c.arguments))})
+    first = min((c.constants for c in calls), key=len, default=())
+    every = [c.constants for c in calls]
+    constants = tuple(x for x in first if is_alike(x) and all(x in each for each in every))
+    some = [Everywhere(a, c) for c in ((), constants) for a in ((), *found)]
+    return min(some, key=length)
+
+
+def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
+    """Their lines, those of one grid behind one another."""
+    lines, before = list[str](), ""
+    for call in in_passes(calls):
+        lines += call.setup
+        arguments, constants = call.arguments, call.constants
+        if everywhere.arguments and arguments == everywhere.arguments:
+            arguments = ("*arguments",)
+        if everywhere.constants and {*constants} >= {*everywhere.constants}:
+            constants = (*(c for c in constants if c not in everywhere.constants), "**constants")
+        named = [*constants, *call.config]
+        if arguments == ("*arguments",):
+            arguments, named = (), [*arguments, *named]
+        short = call_lines(f"{call.kernel}[{call.grid}]", arguments, named)
+        if len(short) == 1 and not call.tuned and not call.passes:
+            lines += short
+        else:
+            lines += [] if call.grid == before else [f"grid = {call.grid}"]
+            called = (
+                f"lib.tuned({call.kernel.removesuffix('.fn')}, grid, config)"
+                if call.tuned
+                else f"{call.kernel}[grid]"
+            )
+            text = call_lines(called, arguments, named)
+            if call.passes:
+                text = [
+                    f"for PASS in ({', '.join(call.passes)}):",
+                    *(f"    {line}" for line in text),
+                ]
+            lines += text
+        before = call.grid
+    return lines
+
+
+def in_passes(calls: Iterable[Call]) -> list[Call]:
+    """Launches that differ in their PASS alone are one, for each of its values."""
+    out = list[Call]()
+    for call in calls:
+        number = next((c.removeprefix("PASS=") for c in call.config if c.startswith("PASS=")), "")
+        if number:
+            config = tuple("PASS=PASS" if c == f"PASS={number}" else c for c in call.config)
+            like = replace(call, config=config, passes=(number,))
+            if out and replace(out[-1], passes=(number,)) == like:
+                out[-1] = replace(like, passes=(*out[-1].passes, number))
+                continue
+            call = like
+        out.append(call)
+    return [_alone(c) for c in out]
+
+
+def _alone(call: Call) -> Call:
+    if len(call.passes) != 1:
+        return call
+    config = tuple(f"PASS={call.passes[0]}" if c == "PASS=PASS" else c for c in call.config)
+    return replace(call, config=config, passes=())
+
+
+# ---- one launch ----------------------------------------------------------------------------------
+def calls_of(
+    context: Context,
+    step: Step,
+    variant: Variant,
+    runs: Iterable[Launch],
+    kernels: dict[str, KernelView],
+) -> tuple[Call, ...]:
+    return tuple(call_of(context, step, variant, run, kernels[run.kernel]) for run in runs)
+
+
+def call_of(
+    context: Context, step: Step, variant: Variant, launch: Launch, kernel: KernelView
+) -> Call:
+    renames = rule_names(context, step, variant)
+    free = () if launch.scratch else (kernel.table or ({},))[0]
+    measured = {name: f'META["{name}"]' for name in free}
+    said = renames | measured | dict(launch.config)
+    grid = ", ".join(rule_text(r, said) for r in launch.grid)
+    grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
+    if "META[" in grid:
+        grid = f"lambda META: {grid}"
+    own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
+    said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
+    given = [n for n, _ in variant.config if n not in {**dict(launch.config), **measured}]
+    taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
+    left = ", ".join(f'"{name}"' for name in given if name not in taken)
+    if said_again:
+        rest = [*own, *(f"{name}={renames[name]}" for name in taken)]
+    else:
+        rest = [*own, f"**lib.config_without(config, {left})" if left else "**config"]
+    together = with_parts(step)
+    made = together.scratch if together else variant.scratch if launch.scratch else ()
+    if kernel.workspaces and made:
+        there = zip(kernel.workspaces, made, strict=True)
+        rest = [*(f"{p}={name}" for p, (name, *_) in there), *rest]
+    plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
+    positional = strides_together(plain, lambda t: rank_of(context, step, kernel.name, t))
+    # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
+    constants = (*(a for a in kernel.arguments if "=" in a), "enable_fp_fusion=True")
+    return Call(
+        (*kernel.setup, *kernel.stored_setup),
+        f"{kernel.name}.fn" if kernel.table else kernel.name,
+        bool(kernel.table) and not launch.scratch,
+        grid,
+        tuple(positional),
+        constants,
+        tuple(rest),
+    )
+
+
+def rule_names(context: Context, step: Step, variant: Variant) -> dict[str, str]:
+    """What rules of a variant speak of, as the launch function calls it."""
+    names = {name: f'config["{name}"]' for name, _ in variant.config}
+    names |= {"PARTS": "PARTS"} if with_parts(step) else {}
+    names |= fact_names(context, step)
+    return names | {name: launch_text(p) for name, p in step.facts if bare(p)}
+
+
+def strides_together(arguments: list[str], rank: Callable[[str], int]) -> list[str]:
+    """Arguments with `*x.stride()` for all strides of x in their order."""
+    out = list[str]()
+    while arguments:
+        tensor = arguments[0].removesuffix(".stride(0)")
+        every = [f"{tensor}.stride({k})" for k in range(rank(tensor))]
+        together = len(every) > 1 and arguments[: len(every)] == every
+        out.append(f"*{tensor}.stride()" if together else arguments[0])
+        arguments = arguments[len(every) if together else 1 :]
+    return out
+
+
+def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:
+    """The dims of a tensor as a kernel is given it; 0 of what is none."""
+    if tensor in dict(step.merged):
+        return 3
+    view = seen_by(step, kernel, tensor)
+    return len(context.dims.get(tensor, ()) if view is None else view.shape)
+
+
+def seen_by(step: Step, kernel: str, tensor: str) -> View | None:
+    return next((v for v in step.kernel(kernel).views if v.tensor == tensor), None)
+
+
+# ---- parts of sums -------------------------------------------------------------------------------
+def with_parts(step: Step) -> Variant | None:
+    """The first variant in which programs leave parts of sums for another kernel to add up: all such end alike."""
+    return next((v for v in step.variants if v.launches[0].part and _adds_up(v)), None)
+
+
+def _adds_up(variant: Variant) -> bool:
+    return variant.launches[-1].kernel != variant.launches[0].kernel
+
+
+def calls_behind(context: Context, step: Step, kernels: dict[str, KernelView]) -> tuple[Call, ...]:
+    """What adds up parts of sums, behind the launches that may leave some."""
+    variant = with_parts(step)
+    return calls_of(context, step, variant, variant.launches[1:], kernels) if variant else ()
+
+
+def closed(step: Step, lines: Iterable[str]) -> Iterator[str]:
+    if variant := with_parts(step):
+        yield f"if {variant.scratch[0][0]} is not None:"
+        yield from (f"    {line}" for line in lines)
