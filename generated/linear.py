@@ -375,9 +375,9 @@ def choose_linear(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // min(2, max(1, N)),
-            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
+            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
@@ -1251,9 +1251,9 @@ def choose_linear_backward_dx(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // min(2, max(1, N)),
-            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
+            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
@@ -1434,9 +1434,9 @@ def choose_linear_backward_dw(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // min(2, max(1, N)),
-            BLOCK_N := 64 // BLOCK_M, BLOCK_K := 64, 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
+            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(

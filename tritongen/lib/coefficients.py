@@ -53,7 +53,7 @@ def measured() -> dict[str, Coefficients]:
     for each tile anew has 0.6 of the products. "gathered", whose model weighs weights less since, is an H100's fit,
     changed by as much as the two had differed before. An H100's convolutions, but for patches and taps, are fitted to 455
     times of 69 drawn ones; products are an H200's, rates those of `tritongen calibrate`; "slim" of f32 and "lanes" are
-    fitted to 17 and 6 times of an H100. Set by hand, by times of an H100: windows, by 80, and what odd rows cost
+    fitted to 17 and 11 times of an H100. Set by hand, by times of an H100: windows, by 80, and what odd rows cost
     "presplit rhs", by four.
     """
     products = {
@@ -68,7 +68,7 @@ def measured() -> dict[str, Coefficients]:
         ("pointers", 2): (4, 0.917, 0.726, 10.3, 84.4, 0.0885, 1.14, 0.529),
         ("pointers", 4): (2.73, 1.27, 1.47, 1.03, 4.79, 0.0481, 3.7, 0.312),
         ("slim", 4): (4.38, 1.42, 0.509, 0.612, 4.79, 0.101, 3.7, 0.312),
-        ("lanes", 4): (3.75, 1, 1.43, 0.25, 1, 0.03, 1, 0.3),
+        ("lanes", 4): (3.75, 1, 1.43, 0.25, 1, 0.05, 1, 0.3),
         ("presplit rhs", 4): (3.42, 0.659, 1.16, 3.86, 11.8, 0.123, 0.56, 8),
         ("planes", 2): (4.76, 2.74, 1.04, 14.6, 211, 0.197, 0.365, 1.16),
         ("planes", 4): (6.39, 1.32, 2.68, 1.31, 10.5, 0.0718, 0.963, 0.519),

@@ -430,16 +430,18 @@ def within(extent: str, most: int) -> str:
 def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
     """One or two rows or columns of f32: each factor is read once, and lanes multiply it as it comes, exactly.
 
-    us on an H100, M x N x K (`slim`; `split`): 1 x 11944 x 4967 116 (148; 304), 2 x 632 x 6072 20 (96; 23), 72 times
-    2 x 119 x 1600 39 (60; 85). Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217).
+    us on an H100, M x N x K (`slim`; `split`; cuBLAS): 1 x 11944 x 4967 104 (148; 304; 104), 2 x 632 x 6072 20 (96; 23; 24),
+    2 x 12723 x 10037 213 (in parts by pointers 361; 249), 2 x 8193 x 14192 188 (268; 225), 4 times 1 x 1655 x 4328 of one
+    batch 37 (28), 52 x 1 x 476033 69 (55), 453 x 1 x 869 15 (9). 64 x 64 of one row, as it was: 69 of those 4, 89 of 52 x 1.
+    Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217).
     """
-    sums = 64 // columns(kernel)
-    rows = f"min(2, max(1, M)) if M <= N else {sums} // min(2, max(1, N))"
-    sides = rows, f"{sums} // BLOCK_M", "64", "4", "1"
+    most = 64 // columns(kernel)
+    rows = f"min(2, max(1, M)) if M <= N else {most} // 2"
+    sides = rows, f"{most} // 2 if M <= N else min(2, max(1, N))", "128", "4", "1"
     requires = "itemsize == 4 and (M <= 2 or N <= 2)"
     name, grid = "lanes", "PARTS * {tiles}"
     lanes = ("LANES", "True")
-    return in_parts_of(name, kernel, finish, times, requires, sides, 8, grid, lanes)
+    return in_parts_of(name, kernel, finish, times, requires, sides, 16, grid, lanes)
 
 
 def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, described: bool) -> Variant:
