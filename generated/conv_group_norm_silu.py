@@ -953,7 +953,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     constants = dict(
-        groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+        COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2238,7 +2238,7 @@ def launch_conv_group_norm_silu_forward_y(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     constants = dict(
-        groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+        COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)

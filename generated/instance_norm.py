@@ -1611,7 +1611,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         dy_rsqrt_sum.stride(0), gain.stride(0),
     )  # fmt: skip
     constants = dict(
-        EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]

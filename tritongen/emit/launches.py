@@ -48,7 +48,7 @@ class Everywhere:
 
 def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str]]) -> Everywhere:
     """What makes the text shortest. `apart`: lines of branches, whose names say other things there."""
-    ways = {*branches}
+    ways = dict.fromkeys(branches)
     calls = [call for branch in ways for call in branch]
     lines = [*(line for ls in apart for line in ls), *(line for c in calls for line in c.setup)]
     assigned = {n for line in lines for n in re.findall(r"\w+", line.partition(" = ")[0])}
