@@ -140,16 +140,15 @@ def explain_call(
     call: str = "",
     forward: Plan | None = None,
 ) -> Explanation:
-    """What one call would launch, on an H200 if nothing is said; its tensors may be meta tensors.
+    """What one call would launch on that GPU, or on the one at hand (`trace`); its tensors may be meta tensors.
 
     `forward`: the plan that keeps values.
     """
     from tritongen.cost import H200, kept_costs, op_cost, step_costs
-    from tritongen.trace import H200 as GPU
     from tritongen.trace import trace
 
     ceilings = ceilings or H200
-    found = step_costs(plan, args, trace(module, plan.op.name, args, gpu or GPU))
+    found = step_costs(plan, args, trace(module, plan.op.name, args, gpu))
     steps = tuple(_step_view(plan, s, ceilings) for s in found)
     costs = kept_costs(forward, args, ceilings) if forward is not None else ()
     kept = tuple(Kept(k.name, k.bytes, k.kept.seconds * 1e6, k.again.seconds * 1e6) for k in costs)

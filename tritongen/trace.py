@@ -99,10 +99,12 @@ def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
     return note
 
 
-def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], gpu: Gpu = H200) -> Calls:
-    """The choices and launches of one call of the module's op, on meta copies of its tensors."""
+def trace(
+    module: types.ModuleType, name: str, args: Mapping[str, Any], gpu: Gpu | None = None
+) -> Calls:
+    """The choices and launches of one call of the module's op, on meta copies of its tensors; `gpu`: not the one at hand."""
     calls = Calls()
-    function = _shadow(module, calls, gpu)[name]
+    function = _shadow(module, calls, gpu or at_hand())[name]
     function(**{k: _meta(v) if isinstance(v, torch.Tensor) else v for k, v in args.items()})
     return calls
 

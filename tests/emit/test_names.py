@@ -231,6 +231,17 @@ def test_who_chooses_is_who_a_launch_asks():
         assert len(calls.launches) == len(calls.choices) == 1
 
 
+def test_what_launches_are_given_alike_is_no_operand():
+    """Of a gradient whose lines are shorter than those in which names were looked for."""
+    import torch
+
+    text = "op f(arguments: f32[M, K], constants: f32[K, N]) -> y: f32[M, N] { y[m, n] = sum[k](arguments[m, k] * constants[k, n]) }"
+    module = load_text("f", pipeline.build(text, gradients=True).raw)
+    given = {name: torch.empty(64, 64, device="meta") for name in ("arguments", "constants", "dy")}
+    wanted = {"need_darguments": True, "need_dconstants": True}
+    assert len(trace(module, "f_backward", given | wanted).choices) == 2
+
+
 def test_a_product_of_sizes_is_called_as_no_config():
     """The terms of the windows' gradients are BLOCK * N."""
     spec = """op f<T: float>(x: T[B, C, H, W], w: T[F, C, BLOCK, N]) -> y: T[B, F, P, Q]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from tritongen.emit import walked
 from tritongen.emit.launch import LAUNCH_WORDS
+from tritongen.emit.launches import SHARED_WORDS
 from tritongen.emit.text import BATCH_WORDS
 from tritongen.ir import nodes as ir
 from tritongen.ir.rename import renamed
@@ -91,7 +92,8 @@ def collisions(
     dims = {d for t in op.tensors for d in t.dims}
     spec = {marks.name(n): n for n in all_names(op)}
     # What is printed where a line speaks of it, and what Triton takes for its own.
-    inside = set(LAUNCH_WORDS | configs | (BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()))
+    batch = BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()
+    inside = set(LAUNCH_WORDS | SHARED_WORDS | configs | batch)
     host: set[str] = set()
     words: set[str] = set()
     launching: set[str] = set()  # of all launches: each has the parameters that its text names

@@ -18,6 +18,9 @@ from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, call_lines
 from tritongen.schedule.plan import Launch, Step, Variant, View
 
+# No tensor of a launch function is called so: whether it says these hangs on how long its lines are.
+SHARED_WORDS = frozenset({"arguments", "constants"})
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -63,6 +63,12 @@ def _function(text: str, f: ast.FunctionDef | ast.ClassDef, names: set[str]) -> 
     for at, column, name in sorted(places, reverse=True):
         line = lines[at].encode()  # columns count bytes
         lines[at] = (line[:column] + own_name(name).encode() + line[column + len(name) :]).decode()
+    told = f.body[0]
+    if (
+        ast.get_docstring(f) and told.end_lineno != told.lineno
+    ):  # its first line: the library says the rest
+        lines[told.lineno - first] += '"""'
+        del lines[told.lineno - first + 1 : told.end_lineno - first + 1]  # type: ignore[operator]
     return Function("\n".join(lines), tuple(calls))
 
 
