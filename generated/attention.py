@@ -608,12 +608,12 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
         o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_m_loop[grid](
-            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
+            *arguments, **constants, PASS=1, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_m_loop[grid](
-            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2,
+            *arguments, **constants, PASS=2, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -1817,12 +1817,12 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
         o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_backward_m_loop[grid](
-            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=1,
+            *arguments, **constants, PASS=1, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_m_loop[grid](
-            *arguments, **constants, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part, PASS=2,
+            *arguments, **constants, PASS=2, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -1901,12 +1901,12 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_backward_do_sum_loop[grid](
-            *arguments, **constants, do_sum_part_ptr=do_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_do_sum_loop[grid](
-            *arguments, **constants, do_sum_part_ptr=do_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -2339,12 +2339,12 @@ def launch_attention_backward_dscale(
         dscale_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         attention_backward_dscale_loop[grid](
-            *arguments, VEC=lib.vec(L), **constants, dscale_sum_part_ptr=dscale_sum_part, PASS=1,
+            *arguments, VEC=lib.vec(L), **constants, PASS=1, dscale_sum_part_ptr=dscale_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_dscale_loop[grid](
-            *arguments, VEC=lib.vec(L), **constants, dscale_sum_part_ptr=dscale_sum_part, PASS=2,
+            *arguments, VEC=lib.vec(L), **constants, PASS=2, dscale_sum_part_ptr=dscale_sum_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

@@ -204,12 +204,12 @@ def launch_batch_max_float(x, y) -> None:
         y_max_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_float_loop[grid](
-            *arguments, **constants, y_max_part_ptr=y_max_part, PASS=1,
+            *arguments, **constants, PASS=1, y_max_part_ptr=y_max_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_float_loop[grid](
-            *arguments, **constants, y_max_part_ptr=y_max_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, y_max_part_ptr=y_max_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -289,12 +289,12 @@ def launch_batch_max_int(x, y) -> None:
         y_part = torch.empty((batch, PARTS), dtype=x.dtype, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, y_part_ptr=y_part, PASS=1,
+            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=1, y_part_ptr=y_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_int_loop[grid](
-            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, y_part_ptr=y_part, PASS=2,
+            *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=2, y_part_ptr=y_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -573,14 +573,13 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
         y_at_at = torch.empty((batch, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_backward_y_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_backward_y_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, PASS=2, ROWS=MERGE,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

@@ -393,9 +393,10 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         batch_norm_train_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, PASS=2, PARTS_POW2=1, CHUNK=WRITES,
-            num_warps=4, ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS,
+            enable_fp_fusion=True, PASS=2, mu_sum_part_ptr=mu_sum_part,
+            var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, PARTS_POW2=1,
+            CHUNK=WRITES, num_warps=4, ROWS=ROWS, BLOCK=BLOCK,
+            PARTS=PARTS,
         )  # fmt: skip
     elif variant == "lines_loop":
         grid = (C,)
@@ -425,8 +426,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             batch_norm_train_loop[grid](
                 *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
                 VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-                enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                enable_fp_fusion=True, PASS=PASS, mu_sum_part_ptr=mu_sum_part,
+                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -984,10 +985,8 @@ def launch_batch_norm_train_backward_var_sum(
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    arguments = (
-        x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
-        *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-        dgain.stride(0), dbias.stride(0), *dx.stride(),
+    constants = dict(
+        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "lines":
         grid = (C,)
@@ -995,9 +994,8 @@ def launch_batch_norm_train_backward_var_sum(
             x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, N, H * W, H * N * W,
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
@@ -1010,12 +1008,13 @@ def launch_batch_norm_train_backward_var_sum(
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
         for PASS in (1, 2, 3):
             batch_norm_train_backward_var_sum_loop[grid](
-                *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+                x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
+                *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+                dgain.stride(0), dbias.stride(0), *dx.stride(),
                 VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-                enable_fp_fusion=True, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, PASS=PASS,
-                **config,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -1023,16 +1022,17 @@ def launch_batch_norm_train_backward_var_sum(
             x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, C, H * N * W, H * W,
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
-            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_var_sum_loop[grid](
-            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
+            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+            dgain.stride(0), dbias.stride(0), *dx.stride(),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            enable_fp_fusion=True, **config,
+            **constants, **config,
         )  # fmt: skip
 
 
@@ -1112,12 +1112,12 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         batch_norm_train_backward_deps_loop[grid](
-            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         batch_norm_train_backward_deps_loop[grid](
-            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

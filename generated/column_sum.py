@@ -140,12 +140,12 @@ def launch_column_sum(x, y) -> None:
         y_sum_part = torch.empty((D, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(D, ROWS), PARTS)
         column_sum_loop[grid](
-            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, y_sum_part_ptr=y_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, MERGE),)
         column_sum_loop[grid](
-            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

@@ -2262,13 +2262,13 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants,
-            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=1,
+            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv2d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants,
-            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            *arguments, VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=2,
+            db_sum_part_ptr=db_sum_part, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
         )  # fmt: skip

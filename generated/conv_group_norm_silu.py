@@ -985,9 +985,9 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv_group_norm_silu_y_loop[grid](
                 conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
                 *gain.stride(), *bias.stride(), *y.stride(),
-                VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants,
+                VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, PASS=PASS,
                 mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1031,8 +1031,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
                 VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -2270,9 +2270,9 @@ def launch_conv_group_norm_silu_forward_y(
             conv_group_norm_silu_forward_y_loop[grid](
                 conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
                 *gain.stride(), *bias.stride(), *y.stride(),
-                VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants,
+                VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, PASS=PASS,
                 mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2316,8 +2316,8 @@ def launch_conv_group_norm_silu_forward_y(
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
                 VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
@@ -4024,17 +4024,17 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         for PASS in (1, 2):
             conv_group_norm_silu_backward_mu_sum_loop[grid](
                 *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=PASS,
+                PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
                 **lib.config_without(config, "MERGE"),
             )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_mu_sum_loop[grid](
             *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=3,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            PASS=3, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -4149,14 +4149,16 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            *arguments, **constants, dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
-            PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, PASS=1,
+            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
-            *arguments, **constants, dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
-            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2,
+            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -4263,12 +4265,12 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, dvar_sum_part_ptr=dvar_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -4454,8 +4456,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
                 *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
                 *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
                 VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-                **constants, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-                dbias_sum_part_ptr=dbias_sum_part, PASS=PASS, **config,
+                **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+                dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -4488,8 +4490,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
                 *arguments, PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
                 VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-                **constants, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-                dbias_sum_part_ptr=dbias_sum_part, PASS=PASS, **config,
+                **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+                dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)

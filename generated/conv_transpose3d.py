@@ -1470,13 +1470,13 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
         db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(F, ROWS), PARTS)
         conv_transpose3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants,
-            db_sum_part_ptr=db_sum_part, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=1,
+            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, MERGE),)
         conv_transpose3d_backward_db_loop[grid](
-            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants,
-            db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            *arguments, VEC=lib.vec(O * P * Q, dy.stride(0), dy.stride(1)), **constants, PASS=2,
+            db_sum_part_ptr=db_sum_part, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
         )  # fmt: skip

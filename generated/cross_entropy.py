@@ -172,13 +172,13 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            **constants, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=1,
+            **constants, PASS=1, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
-            **constants, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=2,
+            **constants, PASS=2, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -549,7 +549,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         for PASS in (1, 2):
             cross_entropy_backward_loop[grid](
-                *arguments, **constants, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part, PASS=PASS,
+                *arguments, **constants, PASS=PASS, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part,
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):

@@ -514,12 +514,12 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
         dx_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dx_prod.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         cumprod_backward_dx_loop[grid](
-            *arguments, **constants, dx_sum_part_ptr=dx_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, dx_sum_part_ptr=dx_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         cumprod_backward_dx_loop[grid](
-            *arguments, **constants, dx_sum_part_ptr=dx_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, dx_sum_part_ptr=dx_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

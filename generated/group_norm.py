@@ -490,8 +490,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             group_norm_loop[grid](
                 x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
                 *bias.stride(), *y.stride(),
-                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, mu_sum_part_ptr=mu_sum_part,
-                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -535,8 +536,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
                 VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     else:
         x = lib.reshaped(x, N, groups, Cg, batch)
@@ -1544,19 +1545,19 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
         for PASS in (1, 2):
             group_norm_backward_mu_sum_loop[grid](
                 *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-                VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+                VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, PASS=PASS,
                 mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=PASS,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
                 **lib.config_without(config, "MERGE"),
             )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_mu_sum_loop[grid](
             *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, PASS=3,
             mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, PASS=3,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1654,12 +1655,12 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
-            *arguments, **constants, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
-            *arguments, **constants, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=2,
+            *arguments, **constants, PASS=2, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -1756,12 +1757,12 @@ def launch_group_norm_backward_dvar_sum(
         dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_dvar_sum_loop[grid](
-            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, dvar_sum_part_ptr=dvar_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_dvar_sum_loop[grid](
-            *arguments, **constants, dvar_sum_part_ptr=dvar_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -1926,8 +1927,8 @@ def launch_group_norm_backward_dx(
                 dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
                 *dx.stride(),
                 VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
-                PASS=PASS, **config,
+                **constants, PASS=PASS, dgain_sum_part_ptr=dgain_sum_part,
+                dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant == "rows":
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -1958,8 +1959,8 @@ def launch_group_norm_backward_dx(
             group_norm_backward_dx_channels_loop[grid](
                 *arguments, PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
                 VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
-                PASS=PASS, **config,
+                **constants, PASS=PASS, dgain_sum_part_ptr=dgain_sum_part,
+                dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -2060,13 +2061,13 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
         grid = (lib.cdiv(rows, ROWS), PARTS)
         group_norm_backward_deps_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(Cg), enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            VEC=lib.vec(Cg), enable_fp_fusion=True, PASS=1, deps_sum_part_ptr=deps_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         group_norm_backward_deps_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            VEC=lib.vec(Cg), enable_fp_fusion=True, deps_sum_part_ptr=deps_sum_part, PASS=2,
+            VEC=lib.vec(Cg), enable_fp_fusion=True, PASS=2, deps_sum_part_ptr=deps_sum_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

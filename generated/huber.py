@@ -171,12 +171,12 @@ def launch_huber(x, t, loss, delta) -> None:
         loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         huber_loop[grid](
-            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, loss_sum_part_ptr=loss_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         huber_loop[grid](
-            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, loss_sum_part_ptr=loss_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -602,7 +602,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             huber_backward_loop[grid](
-                *arguments, **constants, ddelta_sum_part_ptr=ddelta_sum_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, ddelta_sum_part_ptr=ddelta_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -461,8 +461,9 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             instance_norm_loop[grid](
                 x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
                 *y.stride(),
-                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, mu_sum_part_ptr=mu_sum_part,
-                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
+                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -495,8 +496,8 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
                 x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
                 *y.stride(),
                 VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
@@ -1351,10 +1352,10 @@ def launch_instance_norm_backward_mu_sum(
                 x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
                 *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
                 dy_rsqrt_sum.stride(0), *dx.stride(),
-                VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants,
+                VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, PASS=PASS,
                 mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=PASS, **config,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, **config,
             )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -1401,9 +1402,9 @@ def launch_instance_norm_backward_mu_sum(
                 *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
                 *dy_rsqrt_sum.stride(), *dx.stride(),
                 VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, PASS=PASS, **config,
+                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
@@ -1512,15 +1513,16 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
         grid = (lib.cdiv(C, ROWS), PARTS)
         instance_norm_backward_dgain_loop[grid](
             *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
-            PASS=1, **lib.config_without(config, "MERGE"),
+            **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, MERGE),)
         instance_norm_backward_dgain_loop[grid](
             *arguments, VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            **constants, dgain_sum_part_ptr=dgain_sum_part, dbias_sum_part_ptr=dbias_sum_part,
-            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
@@ -1618,12 +1620,12 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         instance_norm_backward_deps_loop[grid](
-            *arguments, VEC=lib.vec(C), **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, VEC=lib.vec(C), **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         instance_norm_backward_deps_loop[grid](
-            *arguments, VEC=lib.vec(C), **constants, deps_sum_part_ptr=deps_sum_part, PASS=2,
+            *arguments, VEC=lib.vec(C), **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

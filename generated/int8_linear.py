@@ -790,12 +790,12 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
         dsx_sum_part = torch.empty((M, PARTS), dtype=torch.float32, device=acc.device)
         grid = (lib.cdiv(M, ROWS), PARTS)
         int8_linear_backward_dsx_loop[grid](
-            *arguments, **constants, dsx_sum_part_ptr=dsx_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, dsx_sum_part_ptr=dsx_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(M, MERGE),)
         int8_linear_backward_dsx_loop[grid](
-            *arguments, **constants, dsx_sum_part_ptr=dsx_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, dsx_sum_part_ptr=dsx_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -868,12 +868,12 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
         dsw_sum_part = torch.empty((N, PARTS), dtype=torch.float32, device=acc.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         int8_linear_backward_dsw_loop[grid](
-            *arguments, **constants, dsw_sum_part_ptr=dsw_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, dsw_sum_part_ptr=dsw_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         int8_linear_backward_dsw_loop[grid](
-            *arguments, **constants, dsw_sum_part_ptr=dsw_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, dsw_sum_part_ptr=dsw_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

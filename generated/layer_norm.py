@@ -311,8 +311,8 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             layer_norm_loop[grid](
-                *arguments, **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part,
+                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         layer_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
@@ -849,9 +849,9 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2, 3):
             layer_norm_backward_mu_sum_loop[grid](
-                *arguments, **constants, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_part_ptr=dy_rsqrt_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part,
+                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                dmu_sum_part_ptr=dmu_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -940,14 +940,15 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
         db_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(D, ROWS), PARTS)
         layer_norm_backward_dw_loop[grid](
-            *arguments, **constants, dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part,
-            PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, **constants, PASS=1, dw_sum_part_ptr=dw_sum_part,
+            db_sum_part_ptr=db_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, MERGE),)
         layer_norm_backward_dw_loop[grid](
-            *arguments, **constants, dw_sum_part_ptr=dw_sum_part, db_sum_part_ptr=db_sum_part,
-            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, dw_sum_part_ptr=dw_sum_part,
+            db_sum_part_ptr=db_sum_part, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
@@ -1033,12 +1034,12 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         layer_norm_backward_deps_loop[grid](
-            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         layer_norm_backward_deps_loop[grid](
-            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

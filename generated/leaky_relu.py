@@ -448,7 +448,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             leaky_relu_backward_loop[grid](
-                *arguments, **constants, dslope_sum_part_ptr=dslope_sum_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, dslope_sum_part_ptr=dslope_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

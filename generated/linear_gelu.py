@@ -1653,12 +1653,12 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         linear_gelu_backward_db_loop[grid](
-            *arguments, **constants, db_sum_part_ptr=db_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, db_sum_part_ptr=db_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         linear_gelu_backward_db_loop[grid](
-            *arguments, **constants, db_sum_part_ptr=db_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, db_sum_part_ptr=db_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

@@ -280,7 +280,7 @@ def launch_log_softmax(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             log_softmax_loop[grid](
-                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=PASS,
+                *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -674,8 +674,8 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             log_softmax_backward_loop[grid](
-                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
-                dy_log_sum_part_ptr=dy_log_sum_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
+                dy_log_sum_part_ptr=dy_log_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)

@@ -166,12 +166,12 @@ def launch_logsumexp(x, y) -> None:
         y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         logsumexp_loop[grid](
-            *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         logsumexp_loop[grid](
-            *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=2,
+            *arguments, **constants, PASS=2, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -510,7 +510,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             logsumexp_backward_loop[grid](
-                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=PASS,
+                *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):

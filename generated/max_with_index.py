@@ -258,16 +258,16 @@ def launch_max_with_index_float(x, v, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
-            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=1,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
-            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at, PASS=2,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at, ROWS=MERGE,
+            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
+            PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -353,16 +353,16 @@ def launch_max_with_index_int(x, v, i) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, v_part_ptr=v_part,
-            i_best_ptr=i_best, i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1, v_part_ptr=v_part,
+            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, v_part_ptr=v_part,
-            i_best_ptr=i_best, i_at_ptr=i_at, PASS=2, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2, v_part_ptr=v_part,
+            i_best_ptr=i_best, i_at_ptr=i_at, ROWS=MERGE, PARTS_POW2=PARTS,
+            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
+            CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -635,14 +635,13 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
         v_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_backward_v_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
-            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, PASS=1,
-            **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_backward_v_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
-            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, PASS=2, ROWS=MERGE,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

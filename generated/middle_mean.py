@@ -164,12 +164,12 @@ def launch_middle_mean(x, y) -> None:
         y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (B * lib.cdiv(D, ROWS), PARTS)
         middle_mean_loop[grid](
-            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, y_sum_part_ptr=y_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (B * lib.cdiv(D, MERGE),)
         middle_mean_loop[grid](
-            *arguments, **constants, y_sum_part_ptr=y_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

@@ -147,12 +147,12 @@ def launch_mse(x, t, loss) -> None:
         loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         mse_loop[grid](
-            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, loss_sum_part_ptr=loss_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         mse_loop[grid](
-            *arguments, **constants, loss_sum_part_ptr=loss_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, loss_sum_part_ptr=loss_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

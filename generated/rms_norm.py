@@ -265,7 +265,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             rms_norm_loop[grid](
-                *arguments, **constants, ms_sum_part_ptr=ms_sum_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, ms_sum_part_ptr=ms_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         rms_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
@@ -822,8 +822,8 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             rms_norm_backward_ms_sum_loop[grid](
-                *arguments, **constants, ms_sum_part_ptr=ms_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part,
-                PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, ms_sum_part_ptr=ms_sum_part,
+                dy_rsqrt_part_ptr=dy_rsqrt_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
@@ -911,12 +911,12 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
         dgain_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(D, ROWS), PARTS)
         rms_norm_backward_dgain_loop[grid](
-            *arguments, **constants, dgain_sum_part_ptr=dgain_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, MERGE),)
         rms_norm_backward_dgain_loop[grid](
-            *arguments, **constants, dgain_sum_part_ptr=dgain_sum_part, PASS=2,
+            *arguments, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
             ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -1004,12 +1004,12 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
         deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=ms_sum.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         rms_norm_backward_deps_loop[grid](
-            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=1,
+            *arguments, **constants, PASS=1, deps_sum_part_ptr=deps_sum_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         rms_norm_backward_deps_loop[grid](
-            *arguments, **constants, deps_sum_part_ptr=deps_sum_part, PASS=2, ROWS=MERGE,
+            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part, ROWS=MERGE,
             PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
             PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip

@@ -224,13 +224,13 @@ def launch_row_argmax_float(x, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_argmax_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
-            i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
-            i_at_ptr=i_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            i_best_ptr=i_best, i_at_ptr=i_at, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
         )  # fmt: skip
@@ -316,14 +316,14 @@ def launch_row_argmax_int(x, i) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_argmax_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
-            i_at_ptr=i_at, PASS=1, **lib.config_without(config, "MERGE"),
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1, i_best_ptr=i_best,
+            i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, i_best_ptr=i_best,
-            i_at_ptr=i_at, PASS=2, ROWS=MERGE, PARTS_POW2=PARTS,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2, i_best_ptr=i_best,
+            i_at_ptr=i_at, ROWS=MERGE, PARTS_POW2=PARTS,
             num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
             CHUNK=config["CHUNK"],
         )  # fmt: skip

@@ -245,7 +245,7 @@ def launch_row_norm_max(x, y) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         for PASS in (1, 2):
             row_norm_max_loop[grid](
-                *arguments, **constants, y_max_part_ptr=y_max_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, y_max_part_ptr=y_max_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_norm_max_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
@@ -642,15 +642,15 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_norm_max_backward_y_max_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
             y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
-            PASS=1, **lib.config_without(config, "MERGE"),
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_norm_max_backward_y_max_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants,
+            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
             y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
-            PASS=2, ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
+            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
             BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -761,7 +761,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         for PASS in (1, 2):
             row_norm_max_backward_dx_loop[grid](
-                *arguments, **constants, dy_max_sum_part_ptr=dy_max_sum_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, dy_max_sum_part_ptr=dy_max_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -281,7 +281,7 @@ def launch_softmax(x, y) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             softmax_loop[grid](
-                *arguments, **constants, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part, PASS=PASS,
+                *arguments, **constants, PASS=PASS, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
                 **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -601,7 +601,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             softmax_backward_loop[grid](
-                *arguments, **constants, dy_sum_part_ptr=dy_sum_part, PASS=PASS, **config,
+                *arguments, **constants, PASS=PASS, dy_sum_part_ptr=dy_sum_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)

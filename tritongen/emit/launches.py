@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from tritongen.emit.choose import rule_text
 from tritongen.emit.facts import fact_names
@@ -33,7 +34,7 @@ class Call:
     arguments: tuple[str, ...]
     constants: tuple[str, ...]  # NAME=value, the same for every config
     config: tuple[str, ...]
-    passes: tuple[str, ...] = ()  # of which each is a launch
+    number: str = ""  # of the pass that it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,60 +72,28 @@ def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str
 
 
 def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
-    """Their lines, those of one grid behind one another."""
+    """Their lines. Of neighbours of one grid it is said once; those that differ in their PASS alone are a loop."""
     lines, before = list[str](), ""
-    for call in in_passes(calls):
+    for call, same in groupby(calls, lambda c: replace(c, number="")):
         lines += call.setup
         arguments, constants = call.arguments, call.constants
         if everywhere.arguments and arguments == everywhere.arguments:
-            arguments = ("*arguments",)
+            arguments, constants = (), ("*arguments", *constants)
         if everywhere.constants and {*constants} >= {*everywhere.constants}:
             constants = (*(c for c in constants if c not in everywhere.constants), "**constants")
-        named = [*constants, *call.config]
-        if arguments == ("*arguments",):
-            arguments, named = (), [*arguments, *named]
-        short = call_lines(f"{call.kernel}[{call.grid}]", arguments, named)
-        if len(short) == 1 and not call.tuned and not call.passes:
-            lines += short
-        else:
+        numbers = [c.number for c in same if c.number]
+        passed = [f"PASS={numbers[0] if len(numbers) == 1 else 'PASS'}"] if numbers else []
+        named = [*constants, *passed, *call.config]
+        text = call_lines(f"{call.kernel}[{call.grid}]", arguments, named)
+        if len(text) > 1 or call.tuned or len(numbers) > 1:
             lines += [] if call.grid == before else [f"grid = {call.grid}"]
-            called = (
-                f"lib.tuned({call.kernel.removesuffix('.fn')}, grid, config)"
-                if call.tuned
-                else f"{call.kernel}[grid]"
-            )
-            text = call_lines(called, arguments, named)
-            if call.passes:
-                text = [
-                    f"for PASS in ({', '.join(call.passes)}):",
-                    *(f"    {line}" for line in text),
-                ]
-            lines += text
+            tuned = f"lib.tuned({call.kernel.removesuffix('.fn')}, grid, config)"
+            text = call_lines(tuned if call.tuned else f"{call.kernel}[grid]", arguments, named)
+        if len(numbers) > 1:
+            text = [f"for PASS in ({', '.join(numbers)}):", *(f"    {line}" for line in text)]
+        lines += text
         before = call.grid
     return lines
-
-
-def in_passes(calls: Iterable[Call]) -> list[Call]:
-    """Launches that differ in their PASS alone are one, for each of its values."""
-    out = list[Call]()
-    for call in calls:
-        number = next((c.removeprefix("PASS=") for c in call.config if c.startswith("PASS=")), "")
-        if number:
-            config = tuple("PASS=PASS" if c == f"PASS={number}" else c for c in call.config)
-            like = replace(call, config=config, passes=(number,))
-            if out and replace(out[-1], passes=(number,)) == like:
-                out[-1] = replace(like, passes=(*out[-1].passes, number))
-                continue
-            call = like
-        out.append(call)
-    return [_alone(c) for c in out]
-
-
-def _alone(call: Call) -> Call:
-    if len(call.passes) != 1:
-        return call
-    config = tuple(f"PASS={call.passes[0]}" if c == "PASS=PASS" else c for c in call.config)
-    return replace(call, config=config, passes=())
 
 
 # ---- one launch ----------------------------------------------------------------------------------
@@ -149,7 +118,7 @@ def call_of(
     grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
     if "META[" in grid:
         grid = f"lambda META: {grid}"
-    own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
+    own = [f"{n}={rule_text(rule, renames)}" for n, rule in launch.config if n != "PASS"]
     said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
     given = [n for n, _ in variant.config if n not in {**dict(launch.config), **measured}]
     taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
@@ -175,6 +144,7 @@ def call_of(
         tuple(positional),
         constants,
         tuple(rest),
+        dict(launch.config).get("PASS", ""),
     )
 
 
