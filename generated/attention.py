@@ -430,8 +430,8 @@ def choose_attention_s(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
-            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 32,
+            BLOCK_N := 32 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
@@ -614,8 +614,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
         grid = (lib.cdiv(rows, MERGE),)
         attention_m_loop[grid](
             *arguments, **constants, PASS=2, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         attention_m_rows[(lib.cdiv(rows, ROWS),)](*arguments, **constants, **config)
@@ -1645,8 +1644,8 @@ def choose_attention_backward_s_sum(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
-            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 32,
+            BLOCK_N := 32 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
@@ -1823,8 +1822,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_m_loop[grid](
             *arguments, **constants, PASS=2, m_part_ptr=m__part, o_sum2_part_ptr=o_sum2_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -1906,9 +1904,8 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_do_sum_loop[grid](
-            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -2345,8 +2342,7 @@ def launch_attention_backward_dscale(
         grid = (lib.cdiv(rows, MERGE),)
         attention_backward_dscale_loop[grid](
             *arguments, VEC=lib.vec(L), **constants, PASS=2, dscale_sum_part_ptr=dscale_sum_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -363,7 +363,6 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         strided=0 < x.stride(1) < x.stride(2), aligned=aligned, in_f64=in_f64,
         gpu=lib.gpu(x.device),
     )  # fmt: skip
-    BLOCK = config["BLOCK"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
@@ -389,14 +388,13 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             mu_sum_part, var_sum_part, var_sum_count, C,
             enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES"),
         )  # fmt: skip
-        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, BLOCK), WRITES))
+        grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), WRITES))
         batch_norm_train_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True, PASS=2, mu_sum_part_ptr=mu_sum_part,
-            var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, PARTS_POW2=1,
-            CHUNK=WRITES, num_warps=4, ROWS=ROWS, BLOCK=BLOCK,
-            PARTS=PARTS,
+            var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+            **dict(lib.config_without(config, "WRITES", "MERGE"), PARTS_POW2=1, CHUNK=WRITES, num_warps=4),
         )  # fmt: skip
     elif variant == "lines_loop":
         grid = (C,)
@@ -1117,9 +1115,8 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         batch_norm_train_backward_deps_loop[grid](
-            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -145,9 +145,8 @@ def launch_column_sum(x, y) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(D, MERGE),)
         column_sum_loop[grid](
-            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, y_sum_part_ptr=y_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         column_sum_rows[(lib.cdiv(D, ROWS),)](*arguments, **constants, **config)

@@ -4032,9 +4032,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         conv_group_norm_silu_backward_mu_sum_loop[grid](
             *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
             PASS=3, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -4156,9 +4155,8 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
             *arguments, **constants, PASS=2,
-            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            dgroup_norm_rsqrt_sum_part_ptr=dgroup_norm_rsqrt_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
@@ -4270,9 +4268,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dvar_sum_loop[grid](
-            *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, dvar_sum_part_ptr=dvar_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

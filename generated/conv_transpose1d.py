@@ -1019,9 +1019,8 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
         grid = (lib.cdiv(F, MERGE),)
         conv_transpose1d_backward_db_loop[grid](
             *arguments, VEC=lib.vec(P, dy.stride(0), dy.stride(1)), **constants, PASS=2,
-            db_sum_part_ptr=db_sum_part, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            db_sum_part_ptr=db_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(F, ROWS),)

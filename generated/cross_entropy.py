@@ -179,8 +179,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
             **constants, PASS=2, m_part_ptr=m_part, lse_sum_part_ptr=lse_sum_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         cross_entropy_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)

@@ -519,9 +519,8 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         cumprod_backward_dx_loop[grid](
-            *arguments, **constants, PASS=2, dx_sum_part_ptr=dx_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, dx_sum_part_ptr=dx_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

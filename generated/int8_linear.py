@@ -795,9 +795,8 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(M, MERGE),)
         int8_linear_backward_dsx_loop[grid](
-            *arguments, **constants, PASS=2, dsx_sum_part_ptr=dsx_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, dsx_sum_part_ptr=dsx_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(M, ROWS),)
@@ -873,9 +872,8 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         int8_linear_backward_dsw_loop[grid](
-            *arguments, **constants, PASS=2, dsw_sum_part_ptr=dsw_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, dsw_sum_part_ptr=dsw_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -151,9 +151,8 @@ def launch_kl_div(x, t, loss) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         kl_div_loop[grid](
-            *arguments, **constants, PASS=2, loss_sum_part_ptr=loss_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, loss_sum_part_ptr=loss_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         kl_div_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)

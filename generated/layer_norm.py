@@ -946,9 +946,8 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
         grid = (lib.cdiv(D, MERGE),)
         layer_norm_backward_dw_loop[grid](
             *arguments, **constants, PASS=2, dw_sum_part_ptr=dw_sum_part,
-            db_sum_part_ptr=db_sum_part, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            db_sum_part_ptr=db_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
@@ -1039,9 +1038,8 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         layer_norm_backward_deps_loop[grid](
-            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

@@ -375,8 +375,8 @@ def choose_linear_gelu(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
-            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 32,
+            BLOCK_N := 32 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
@@ -956,8 +956,8 @@ def choose_linear_gelu_forward(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
-            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 32,
+            BLOCK_N := 32 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
@@ -1658,9 +1658,8 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         linear_gelu_backward_db_loop[grid](
-            *arguments, **constants, PASS=2, db_sum_part_ptr=db_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, db_sum_part_ptr=db_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

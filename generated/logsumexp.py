@@ -172,8 +172,7 @@ def launch_logsumexp(x, y) -> None:
         grid = (lib.cdiv(batch, MERGE),)
         logsumexp_loop[grid](
             *arguments, **constants, PASS=2, m_part_ptr=m_part, y_sum_part_ptr=y_sum_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         logsumexp_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)

@@ -349,8 +349,8 @@ def choose_matmul(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
-            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 32,
+            BLOCK_N := 32 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
@@ -1124,8 +1124,8 @@ def choose_matmul_backward_da(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
-            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 32,
+            BLOCK_N := 32 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
@@ -1299,8 +1299,8 @@ def choose_matmul_backward_db(
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 64 // 2,
-            BLOCK_N := 64 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 32,
+            BLOCK_N := 32 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),

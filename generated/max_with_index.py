@@ -265,9 +265,8 @@ def launch_max_with_index_float(x, v, i) -> None:
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_float_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
-            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -360,9 +359,8 @@ def launch_max_with_index_int(x, v, i) -> None:
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
             PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2, v_part_ptr=v_part,
-            i_best_ptr=i_best, i_at_ptr=i_at, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            i_best_ptr=i_best, i_at_ptr=i_at,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
@@ -641,9 +639,8 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_backward_v_at_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
-            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -917,8 +917,7 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
         grid = (lib.cdiv(D, MERGE),)
         rms_norm_backward_dgain_loop[grid](
             *arguments, **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(D, ROWS),)
@@ -1009,9 +1008,8 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         rms_norm_backward_deps_loop[grid](
-            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, deps_sum_part_ptr=deps_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)

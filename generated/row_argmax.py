@@ -230,9 +230,8 @@ def launch_row_argmax_float(x, i) -> None:
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_float_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
-            i_best_ptr=i_best, i_at_ptr=i_at, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            i_best_ptr=i_best, i_at_ptr=i_at,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_argmax_float_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
@@ -323,9 +322,8 @@ def launch_row_argmax_int(x, i) -> None:
         row_argmax_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
             PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2, i_best_ptr=i_best,
-            i_at_ptr=i_at, ROWS=MERGE, PARTS_POW2=PARTS,
-            num_warps=config["num_warps"], BLOCK=config["BLOCK"], PARTS=PARTS,
-            CHUNK=config["CHUNK"],
+            i_at_ptr=i_at,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_argmax_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)

@@ -206,9 +206,8 @@ def launch_row_max_float(x, y) -> None:
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_max_float_loop[grid](
-            *arguments, **constants, PASS=2, y_max_part_ptr=y_max_part, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            *arguments, **constants, PASS=2, y_max_part_ptr=y_max_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_max_float_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
@@ -287,8 +286,7 @@ def launch_row_max_int(x, y) -> None:
         grid = (lib.cdiv(N, MERGE),)
         row_max_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]), **constants, PASS=2, y_part_ptr=y_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         row_max_int_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
@@ -559,9 +557,8 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
         grid = (lib.cdiv(N, MERGE),)
         row_max_backward_y_at_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, ROWS=MERGE,
-            PARTS_POW2=PARTS, num_warps=config["num_warps"], BLOCK=config["BLOCK"],
-            PARTS=PARTS, CHUNK=config["CHUNK"],
+            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

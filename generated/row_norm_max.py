@@ -650,8 +650,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         row_norm_max_backward_y_max_at_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
             y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
-            ROWS=MERGE, PARTS_POW2=PARTS, num_warps=config["num_warps"],
-            BLOCK=config["BLOCK"], PARTS=PARTS, CHUNK=config["CHUNK"],
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)

@@ -203,8 +203,8 @@ def choose_swiglu_linear(
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 32 // 2,
-            BLOCK_N := 32 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 16,
+            BLOCK_N := 16 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes", 0, 2),
@@ -575,8 +575,8 @@ def choose_swiglu_linear_forward(
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("lanes", itemsize == 4 and (M <= 2 or N <= 2), lib.tile(
-            BLOCK_M := min(2, max(1, M)) if M <= N else 32 // 2,
-            BLOCK_N := 32 // 2 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
+            BLOCK_M := min(2, max(1, M)) if M <= N else 16,
+            BLOCK_N := 16 if M <= N else min(2, max(1, N)), BLOCK_K := 128, 4, 1, LANES=True,
             PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes", 0, 2),

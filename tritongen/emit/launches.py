@@ -123,10 +123,15 @@ def call_of(
     given = [n for n, _ in variant.config if n not in {**dict(launch.config), **measured}]
     taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
     left = ", ".join(f'"{name}"' for name in given if name not in taken)
-    if said_again:
-        rest = [*own, *(f"{name}={renames[name]}" for name in taken)]
+    others = f"lib.config_without(config, {left})" if left else "config"
+    if not said_again:
+        rest = [*own, f"**{others}"]
+    elif len(taken) > 1 and not measured:
+        again = {f"{name}={renames[name]}" for name, _ in variant.config}
+        told = [x for x in own if x not in again]
+        rest = [f"**dict({', '.join([others, *told])})"]
     else:
-        rest = [*own, f"**lib.config_without(config, {left})" if left else "**config"]
+        rest = [*own, *(f"{name}={renames[name]}" for name in taken)]
     together = with_parts(step)
     made = together.scratch if together else variant.scratch if launch.scratch else ()
     if kernel.workspaces and made:

@@ -435,9 +435,9 @@ def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
     batch 37 (28), 52 x 1 x 476033 69 (55), 453 x 1 x 869 15 (9). 64 x 64 of one row, as it was: 69 of those 4, 89 of 52 x 1.
     Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217).
     """
-    most = 64 // columns(kernel)
-    rows = f"min(2, max(1, M)) if M <= N else {most} // 2"
-    sides = rows, f"{most} // 2 if M <= N else min(2, max(1, N))", "128", "4", "1"
+    most = 32 // columns(kernel)
+    rows = f"min(2, max(1, M)) if M <= N else {most}"
+    sides = rows, f"{most} if M <= N else min(2, max(1, N))", "128", "4", "1"
     requires = "itemsize == 4 and (M <= 2 or N <= 2)"
     name, grid = "lanes", "PARTS * {tiles}"
     lanes = ("LANES", "True")
