@@ -72,62 +72,13 @@ def bmm_tf32x3(
 
 
 @triton.jit
-def bmm_presplit_lhs(
-    b_tiles, a_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
-    TRANS_B: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
-        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, K, BLOCK_K):
-            b = (
-                b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
-                if TRANS_B
-                else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
-            )
-            b_hi, b_lo = lib.tf32_parts(b)
-            a_hi = a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
-            a_lo = (
-                a_tiles.load([batch.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
-            )
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            y_sum_terms = tl.dot(b_lo, a_hi, input_precision="tf32")
-            y_sum_terms = tl.dot(b_hi, a_lo, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(b_hi, a_hi, y_sum_terms, input_precision="tf32")
-        y_sum = y_sum.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            y_sum = y_sum_halves[half]
-            if y_tiles is None:
-                tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
-            else:
-                y_tiles.store(
-                    [batch.to(tl.int32), first_m, column],
-                    y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
-                )
-
-
-@triton.jit
-def bmm_presplit_rhs(
+def bmm_presplit_one(
     a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
-    TRANS_A: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_A: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -137,22 +88,48 @@ def bmm_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            a = (
-                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            a_hi, a_lo = lib.tf32_parts(a)
-            b_hi = b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            b_lo = (
-                b_tiles.load([batch.to(tl.int32), first_n + N, start]).reshape(BLOCK_N, BLOCK_K).T
-            )
+            if LHS:  # the transposed product
+                b = (
+                    b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                    if TRANS_B
+                    else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(
+                        BLOCK_N, BLOCK_K
+                    )
+                )
+                left_hi, left_lo = lib.tf32_parts(b)
+                right_hi = (
+                    a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+                )
+                right_lo = (
+                    a_tiles.load([batch.to(tl.int32), first_m + M, start])
+                    .reshape(BLOCK_M, BLOCK_K)
+                    .T
+                )
+            else:
+                a = (
+                    a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                    if TRANS_A
+                    else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                        BLOCK_M, BLOCK_K
+                    )
+                )
+                left_hi, left_lo = lib.tf32_parts(a)
+                right_hi = (
+                    b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                )
+                right_lo = (
+                    b_tiles.load([batch.to(tl.int32), first_n + N, start])
+                    .reshape(BLOCK_N, BLOCK_K)
+                    .T
+                )
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            y_sum_terms = tl.dot(a_lo, b_hi, input_precision="tf32")
-            y_sum_terms = tl.dot(a_hi, b_lo, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(a_hi, b_hi, y_sum_terms, input_precision="tf32")
+            y_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(left_hi, right_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(left_hi, right_hi, y_sum_terms, input_precision="tf32")
+        if LHS:
+            y_sum = y_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -388,7 +365,7 @@ def choose_bmm(
             BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M,
             64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * batches * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -397,7 +374,7 @@ def choose_bmm(
         ), "presplit", 4 * batches * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * batches * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -484,14 +461,15 @@ def launch_bmm(a, b, y) -> None:
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (B, M, N), compute, a.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        b_tiles, trans_b = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
-        a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        a_tiles, trans_a = lib.tiles_or_parts(a, BLOCK_M, BLOCK_K, LHS)
+        b_tiles, trans_b = lib.tiles_or_parts(b.mT, BLOCK_N, BLOCK_K, not LHS)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        bmm_presplit_lhs[grid](
-            b_tiles, a_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
+        bmm_presplit_one[grid](
+            a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
+            TRANS_A=trans_a, TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
@@ -501,15 +479,6 @@ def launch_bmm(a, b, y) -> None:
         bmm_tf32x3[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
-        b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        bmm_presplit_rhs[grid](
-            a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            TRANS_A=trans_a, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         a_tiles, trans_a = lib.tiles(a, BLOCK_M, BLOCK_K)
@@ -676,62 +645,13 @@ def bmm_backward_da_tf32x3(
 
 
 @triton.jit
-def bmm_backward_da_presplit_lhs(
-    b_tiles, dy_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
-    TRANS_B: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
-        da_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, N, BLOCK_K):
-            b = (
-                b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
-                if TRANS_B
-                else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
-            )
-            b_hi, b_lo = lib.tf32_parts(b)
-            dy_hi = dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
-            dy_lo = (
-                dy_tiles.load([batch.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
-            )
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            da_sum_terms = tl.dot(b_lo, dy_hi, input_precision="tf32")
-            da_sum_terms = tl.dot(b_hi, dy_lo, da_sum_terms, input_precision="tf32")
-            da_sum += tl.dot(b_hi, dy_hi, da_sum_terms, input_precision="tf32")
-        da_sum = da_sum.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < K)
-            da_sum = da_sum_halves[half]
-            if da_tiles is None:
-                tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
-            else:
-                da_tiles.store(
-                    [batch.to(tl.int32), first_m, column],
-                    da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
-                )
-
-
-@triton.jit
-def bmm_backward_da_presplit_rhs(
+def bmm_backward_da_presplit_one(
     dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
-    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_B: tl.constexpr, COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -741,22 +661,48 @@ def bmm_backward_da_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
-        da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        da_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            dy_hi, dy_lo = lib.tf32_parts(dy)
-            b_hi = b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            b_lo = (
-                b_tiles.load([batch.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
-            )
+            if LHS:  # the transposed product
+                b = (
+                    b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                    if TRANS_B
+                    else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(
+                        BLOCK_N, BLOCK_K
+                    )
+                )
+                left_hi, left_lo = lib.tf32_parts(b)
+                right_hi = (
+                    dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+                )
+                right_lo = (
+                    dy_tiles.load([batch.to(tl.int32), first_m + M, start])
+                    .reshape(BLOCK_M, BLOCK_K)
+                    .T
+                )
+            else:
+                dy = (
+                    dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                    if TRANS_DY
+                    else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                        BLOCK_M, BLOCK_K
+                    )
+                )
+                left_hi, left_lo = lib.tf32_parts(dy)
+                right_hi = (
+                    b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                )
+                right_lo = (
+                    b_tiles.load([batch.to(tl.int32), first_n + K, start])
+                    .reshape(BLOCK_N, BLOCK_K)
+                    .T
+                )
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            da_sum_terms = tl.dot(dy_lo, b_hi, input_precision="tf32")
-            da_sum_terms = tl.dot(dy_hi, b_lo, da_sum_terms, input_precision="tf32")
-            da_sum += tl.dot(dy_hi, b_hi, da_sum_terms, input_precision="tf32")
+            da_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            da_sum_terms = tl.dot(left_hi, right_lo, da_sum_terms, input_precision="tf32")
+            da_sum += tl.dot(left_hi, right_hi, da_sum_terms, input_precision="tf32")
+        if LHS:
+            da_sum = da_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -1026,56 +972,13 @@ def bmm_backward_db_tf32x3(
 
 
 @triton.jit
-def bmm_backward_db_presplit_lhs(
-    a_tiles, dy_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
-    TRANS_A: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for work in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
-        tile = work % tiles
-        batch = tl.cast(work // tiles, tl.int64)
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
-        db_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, M, BLOCK_K):
-            a = (
-                a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
-                if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
-            )
-            a_hi, a_lo = lib.tf32_parts(a)
-            dy_hi = dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
-            dy_lo = (
-                dy_tiles.load([batch.to(tl.int32), first_m + N, start]).reshape(BLOCK_M, BLOCK_K).T
-            )
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            db_sum_terms = tl.dot(a_lo, dy_hi, input_precision="tf32")
-            db_sum_terms = tl.dot(a_hi, dy_lo, db_sum_terms, input_precision="tf32")
-            db_sum += tl.dot(a_hi, dy_hi, db_sum_terms, input_precision="tf32")
-        db_sum = db_sum.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < N) & (n < K)
-            db_sum = db_sum_halves[half]
-            tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
-
-
-@triton.jit
-def bmm_backward_db_presplit_rhs(
+def bmm_backward_db_presplit_one(
     dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
-    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_A: tl.constexpr, COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1085,22 +988,48 @@ def bmm_backward_db_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
-        db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        db_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
-            dy = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
-                if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
-            )
-            dy_hi, dy_lo = lib.tf32_parts(dy)
-            a_hi = a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            a_lo = (
-                a_tiles.load([batch.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
-            )
+            if LHS:  # the transposed product
+                a = (
+                    a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                    if TRANS_A
+                    else a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(
+                        BLOCK_N, BLOCK_K
+                    )
+                )
+                left_hi, left_lo = lib.tf32_parts(a)
+                right_hi = (
+                    dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+                )
+                right_lo = (
+                    dy_tiles.load([batch.to(tl.int32), first_m + N, start])
+                    .reshape(BLOCK_M, BLOCK_K)
+                    .T
+                )
+            else:
+                dy = (
+                    dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                    if TRANS_DY
+                    else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                        BLOCK_M, BLOCK_K
+                    )
+                )
+                left_hi, left_lo = lib.tf32_parts(dy)
+                right_hi = (
+                    a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                )
+                right_lo = (
+                    a_tiles.load([batch.to(tl.int32), first_n + K, start])
+                    .reshape(BLOCK_N, BLOCK_K)
+                    .T
+                )
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            db_sum_terms = tl.dot(dy_lo, a_hi, input_precision="tf32")
-            db_sum_terms = tl.dot(dy_hi, a_lo, db_sum_terms, input_precision="tf32")
-            db_sum += tl.dot(dy_hi, a_hi, db_sum_terms, input_precision="tf32")
+            db_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            db_sum_terms = tl.dot(left_hi, right_lo, db_sum_terms, input_precision="tf32")
+            db_sum += tl.dot(left_hi, right_hi, db_sum_terms, input_precision="tf32")
+        if LHS:
+            db_sum = db_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -1318,7 +1247,7 @@ def choose_bmm_backward_da(
             BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M,
             64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * batches * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -1327,7 +1256,7 @@ def choose_bmm_backward_da(
         ), "presplit", 4 * batches * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * batches * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1414,14 +1343,16 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
     PARTS = config.get("PARTS", 1)
     da_sum_parts = lib.workspace(config, (B, M, K), compute, b.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        b_tiles, trans_b = lib.tiles(b, BLOCK_N, BLOCK_K)
-        dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dy_tiles, trans_dy = lib.tiles_or_parts(dy, BLOCK_M, BLOCK_K, LHS)
+        b_tiles, trans_b = lib.tiles_or_parts(b, BLOCK_N, BLOCK_K, not LHS)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_da_presplit_lhs[grid](
-            b_tiles, dy_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            TRANS_B=trans_b, **constants, **lib.config_without(config, "PROGRAMS"),
+        bmm_backward_da_presplit_one[grid](
+            dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
+            TRANS_DY=trans_dy, TRANS_B=trans_b, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1431,15 +1362,6 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         bmm_backward_da_tf32x3[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
-        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_da_presplit_rhs[grid](
-            dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1500,7 +1422,7 @@ def choose_bmm_backward_db(
             BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M,
             64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * batches * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -1509,7 +1431,7 @@ def choose_bmm_backward_db(
         ), "presplit", 4 * batches * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * batches * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1596,13 +1518,15 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
     PARTS = config.get("PARTS", 1)
     db_sum_parts = lib.workspace(config, (B, N, K), compute, a.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        a_tiles, trans_a = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
-        dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dy_tiles, trans_dy = lib.tiles_or_parts(dy.mT, BLOCK_M, BLOCK_K, LHS)
+        a_tiles, trans_a = lib.tiles_or_parts(a.mT, BLOCK_N, BLOCK_K, not LHS)
         grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_db_presplit_lhs[grid](
-            a_tiles, dy_tiles, db, B, N, K, M, *db.stride(),
-            TRANS_A=trans_a, **constants, **lib.config_without(config, "PROGRAMS"),
+        bmm_backward_db_presplit_one[grid](
+            dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
+            TRANS_DY=trans_dy, TRANS_A=trans_a, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1611,14 +1535,6 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         bmm_backward_db_tf32x3[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
-        grid = (min(config["PROGRAMS"] * gpu.sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        bmm_backward_db_presplit_rhs[grid](
-            dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)

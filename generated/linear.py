@@ -66,54 +66,13 @@ def linear_tf32x3(
 
 
 @triton.jit
-def linear_presplit_lhs(
-    w_tiles, x_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
-        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
-            w_hi, w_lo = lib.tf32_parts(w)
-            x_hi = x_tiles.load([first_m, start]).T
-            x_lo = x_tiles.load([first_m + M, start]).T
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            y_sum_terms = tl.dot(w_lo, x_hi, input_precision="tf32")
-            y_sum_terms = tl.dot(w_hi, x_lo, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(w_hi, x_hi, y_sum_terms, input_precision="tf32")
-        y_sum = y_sum.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
-            y = y_sum + b
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def linear_presplit_rhs(
+def linear_presplit_one(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -121,16 +80,24 @@ def linear_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            x_hi, x_lo = lib.tf32_parts(x)
-            w_hi = w_tiles.load([first_n, start]).T
-            w_lo = w_tiles.load([first_n + N, start]).T
+            if LHS:  # the transposed product
+                w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+                left_hi, left_lo = lib.tf32_parts(w)
+                right_hi = x_tiles.load([first_m, start]).T
+                right_lo = x_tiles.load([first_m + M, start]).T
+            else:
+                x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+                left_hi, left_lo = lib.tf32_parts(x)
+                right_hi = w_tiles.load([first_n, start]).T
+                right_lo = w_tiles.load([first_n + N, start]).T
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            y_sum_terms = tl.dot(x_lo, w_hi, input_precision="tf32")
-            y_sum_terms = tl.dot(x_hi, w_lo, y_sum_terms, input_precision="tf32")
-            y_sum += tl.dot(x_hi, w_hi, y_sum_terms, input_precision="tf32")
+            y_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            y_sum_terms = tl.dot(left_hi, right_lo, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(left_hi, right_hi, y_sum_terms, input_precision="tf32")
+        if LHS:
+            y_sum = y_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -326,7 +293,7 @@ def choose_linear(
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -335,7 +302,7 @@ def choose_linear(
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -428,14 +395,15 @@ def launch_linear(x, w, b, y) -> None:
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (batch, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
-        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        x_tiles, trans_x = lib.tiles_or_parts(x, BLOCK_M, BLOCK_K, LHS)
+        w_tiles, trans_w = lib.tiles_or_parts(w, BLOCK_N, BLOCK_K, not LHS)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_presplit_lhs[grid](
-            w_tiles, x_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+        linear_presplit_one[grid](
+            x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -445,15 +413,6 @@ def launch_linear(x, w, b, y) -> None:
         linear_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_presplit_rhs[grid](
-            x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in (
         "split",
@@ -630,51 +589,13 @@ def linear_backward_dx_tf32x3(
 
 
 @triton.jit
-def linear_backward_dx_presplit_lhs(
-    w_tiles, dy_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
-    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
-        dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, N, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
-            w_hi, w_lo = lib.tf32_parts(w)
-            dy_hi = dy_tiles.load([first_m, start]).T
-            dy_lo = dy_tiles.load([first_m + M, start]).T
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            dx_sum_terms = tl.dot(w_lo, dy_hi, input_precision="tf32")
-            dx_sum_terms = tl.dot(w_hi, dy_lo, dx_sum_terms, input_precision="tf32")
-            dx_sum += tl.dot(w_hi, dy_hi, dx_sum_terms, input_precision="tf32")
-        dx_sum = dx_sum.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < K)
-            dx_sum = dx_sum_halves[half]
-            if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
-            else:
-                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
-
-
-@triton.jit
-def linear_backward_dx_presplit_rhs(
+def linear_backward_dx_presplit_one(
     dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
-    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -682,16 +603,28 @@ def linear_backward_dx_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
-        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            dy_hi, dy_lo = lib.tf32_parts(dy)
-            w_hi = w_tiles.load([first_n, start]).T
-            w_lo = w_tiles.load([first_n + K, start]).T
+            if LHS:  # the transposed product
+                w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+                left_hi, left_lo = lib.tf32_parts(w)
+                right_hi = dy_tiles.load([first_m, start]).T
+                right_lo = dy_tiles.load([first_m + M, start]).T
+            else:
+                dy = (
+                    dy_tiles.load([start, first_m]).T
+                    if TRANS_DY
+                    else dy_tiles.load([first_m, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(dy)
+                right_hi = w_tiles.load([first_n, start]).T
+                right_lo = w_tiles.load([first_n + K, start]).T
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            dx_sum_terms = tl.dot(dy_lo, w_hi, input_precision="tf32")
-            dx_sum_terms = tl.dot(dy_hi, w_lo, dx_sum_terms, input_precision="tf32")
-            dx_sum += tl.dot(dy_hi, w_hi, dx_sum_terms, input_precision="tf32")
+            dx_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            dx_sum_terms = tl.dot(left_hi, right_lo, dx_sum_terms, input_precision="tf32")
+            dx_sum += tl.dot(left_hi, right_hi, dx_sum_terms, input_precision="tf32")
+        if LHS:
+            dx_sum = dx_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -905,51 +838,13 @@ def linear_backward_dw_tf32x3(
 
 
 @triton.jit
-def linear_backward_dw_presplit_lhs(
-    x_tiles, dy_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
-    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
-        dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, K2, BLOCK_K):
-            x = x_tiles.load([start, first_n]).T if TRANS_X else x_tiles.load([first_n, start])
-            x_hi, x_lo = lib.tf32_parts(x)
-            dy_hi = dy_tiles.load([first_m, start]).T
-            dy_lo = dy_tiles.load([first_m + N, start]).T
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            dw_sum_terms = tl.dot(x_lo, dy_hi, input_precision="tf32")
-            dw_sum_terms = tl.dot(x_hi, dy_lo, dw_sum_terms, input_precision="tf32")
-            dw_sum += tl.dot(x_hi, dy_hi, dw_sum_terms, input_precision="tf32")
-        dw_sum = dw_sum.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < N) & (n < K)
-            dw_sum = dw_sum_halves[half]
-            if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
-            else:
-                dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
-
-
-@triton.jit
-def linear_backward_dw_presplit_rhs(
+def linear_backward_dw_presplit_one(
     dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
-    TRANS_DY: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_DY: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -957,16 +852,28 @@ def linear_backward_dw_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
-        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dw_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
-            dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
-            dy_hi, dy_lo = lib.tf32_parts(dy)
-            x_hi = x_tiles.load([first_n, start]).T
-            x_lo = x_tiles.load([first_n + K, start]).T
+            if LHS:  # the transposed product
+                x = x_tiles.load([start, first_n]).T if TRANS_X else x_tiles.load([first_n, start])
+                left_hi, left_lo = lib.tf32_parts(x)
+                right_hi = dy_tiles.load([first_m, start]).T
+                right_lo = dy_tiles.load([first_m + N, start]).T
+            else:
+                dy = (
+                    dy_tiles.load([start, first_m]).T
+                    if TRANS_DY
+                    else dy_tiles.load([first_m, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(dy)
+                right_hi = x_tiles.load([first_n, start]).T
+                right_lo = x_tiles.load([first_n + K, start]).T
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            dw_sum_terms = tl.dot(dy_lo, x_hi, input_precision="tf32")
-            dw_sum_terms = tl.dot(dy_hi, x_lo, dw_sum_terms, input_precision="tf32")
-            dw_sum += tl.dot(dy_hi, x_hi, dw_sum_terms, input_precision="tf32")
+            dw_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            dw_sum_terms = tl.dot(left_hi, right_lo, dw_sum_terms, input_precision="tf32")
+            dw_sum += tl.dot(left_hi, right_hi, dw_sum_terms, input_precision="tf32")
+        if LHS:
+            dw_sum = dw_sum.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -1205,7 +1112,7 @@ def choose_linear_backward_dx(
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -1214,7 +1121,7 @@ def choose_linear_backward_dx(
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1304,14 +1211,16 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (batch, K), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        w_tiles, trans_w = lib.tiles(w.mT, BLOCK_N, BLOCK_K)
-        dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dy_tiles, trans_dy = lib.tiles_or_parts(dy, BLOCK_M, BLOCK_K, LHS)
+        w_tiles, trans_w = lib.tiles_or_parts(w.mT, BLOCK_N, BLOCK_K, not LHS)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dx_presplit_lhs[grid](
-            w_tiles, dy_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+        linear_backward_dx_presplit_one[grid](
+            dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
+            TRANS_DY=trans_dy, TRANS_W=trans_w, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
@@ -1321,15 +1230,6 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         linear_backward_dx_tf32x3[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
-        w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
-        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dx_presplit_rhs[grid](
-            dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy, BLOCK_M, BLOCK_K)
@@ -1388,7 +1288,7 @@ def choose_linear_backward_dw(
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -1397,7 +1297,7 @@ def choose_linear_backward_dw(
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1487,14 +1387,16 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        x_tiles, trans_x = lib.tiles(x.mT, BLOCK_N, BLOCK_K)
-        dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dy_tiles, trans_dy = lib.tiles_or_parts(dy.mT, BLOCK_M, BLOCK_K, LHS)
+        x_tiles, trans_x = lib.tiles_or_parts(x.mT, BLOCK_N, BLOCK_K, not LHS)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dw_presplit_lhs[grid](
-            x_tiles, dy_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
+        linear_backward_dw_presplit_one[grid](
+            dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
+            TRANS_DY=trans_dy, TRANS_X=trans_x, **constants,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
@@ -1504,15 +1406,6 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         linear_backward_dw_tf32x3[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
-        x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
-        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
-        linear_backward_dw_presplit_rhs[grid](
-            dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            TRANS_DY=trans_dy, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, trans_dy = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)

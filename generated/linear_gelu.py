@@ -67,54 +67,13 @@ def linear_gelu_tf32x3(
 
 
 @triton.jit
-def linear_gelu_presplit_lhs(
-    w_tiles, x_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # acc[m, n] = sum[k](x[m, k] * w[n, k])
-        acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
-            w_hi, w_lo = lib.tf32_parts(w)
-            x_hi = x_tiles.load([first_m, start]).T
-            x_lo = x_tiles.load([first_m + M, start]).T
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            acc_terms = tl.dot(w_lo, x_hi, input_precision="tf32")
-            acc_terms = tl.dot(w_hi, x_lo, acc_terms, input_precision="tf32")
-            acc += tl.dot(w_hi, x_hi, acc_terms, input_precision="tf32")
-        acc = acc.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            acc = acc_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-            y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def linear_gelu_presplit_rhs(
+def linear_gelu_presplit_one(
     x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
-    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -122,16 +81,24 @@ def linear_gelu_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
-        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            x_hi, x_lo = lib.tf32_parts(x)
-            w_hi = w_tiles.load([first_n, start]).T
-            w_lo = w_tiles.load([first_n + N, start]).T
+            if LHS:  # the transposed product
+                w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+                left_hi, left_lo = lib.tf32_parts(w)
+                right_hi = x_tiles.load([first_m, start]).T
+                right_lo = x_tiles.load([first_m + M, start]).T
+            else:
+                x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+                left_hi, left_lo = lib.tf32_parts(x)
+                right_hi = w_tiles.load([first_n, start]).T
+                right_lo = w_tiles.load([first_n + N, start]).T
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            acc_terms = tl.dot(x_lo, w_hi, input_precision="tf32")
-            acc_terms = tl.dot(x_hi, w_lo, acc_terms, input_precision="tf32")
-            acc += tl.dot(x_hi, w_hi, acc_terms, input_precision="tf32")
+            acc_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            acc_terms = tl.dot(left_hi, right_lo, acc_terms, input_precision="tf32")
+            acc += tl.dot(left_hi, right_hi, acc_terms, input_precision="tf32")
+        if LHS:
+            acc = acc.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -326,7 +293,7 @@ def choose_linear_gelu(
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -335,7 +302,7 @@ def choose_linear_gelu(
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -425,14 +392,15 @@ def launch_linear_gelu(x, w, b, y) -> None:
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
-        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        x_tiles, trans_x = lib.tiles_or_parts(x, BLOCK_M, BLOCK_K, LHS)
+        w_tiles, trans_w = lib.tiles_or_parts(w, BLOCK_N, BLOCK_K, not LHS)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_presplit_lhs[grid](
-            w_tiles, x_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+        linear_gelu_presplit_one[grid](
+            x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -442,15 +410,6 @@ def launch_linear_gelu(x, w, b, y) -> None:
         linear_gelu_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_presplit_rhs[grid](
-            x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in (
         "split",
@@ -625,60 +584,14 @@ def linear_gelu_forward_tf32x3(
 
 
 @triton.jit
-def linear_gelu_forward_presplit_lhs(
-    w_tiles, x_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
-    acc_kept_m, acc_kept_n, b_n, y_m, y_n,
-    TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
-        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # acc[m, n] = sum[k](x[m, k] * w[n, k])
-        acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(0, K, BLOCK_K):
-            w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
-            w_hi, w_lo = lib.tf32_parts(w)
-            x_hi = x_tiles.load([first_m, start]).T
-            x_lo = x_tiles.load([first_m + M, start]).T
-            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            acc_terms = tl.dot(w_lo, x_hi, input_precision="tf32")
-            acc_terms = tl.dot(w_hi, x_lo, acc_terms, input_precision="tf32")
-            acc += tl.dot(w_hi, x_hi, acc_terms, input_precision="tf32")
-        acc = acc.T
-
-        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            column = first_n + half * (BLOCK_N // 2)
-            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N)
-            acc = acc_halves[half]
-            if acc_kept_tiles is None:
-                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-            else:
-                acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
-            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-            y = lib.times_ndtr(acc + b, HALF)
-            if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-            else:
-                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
-
-
-@triton.jit
-def linear_gelu_forward_presplit_rhs(
+def linear_gelu_forward_presplit_one(
     x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
     acc_kept_m, acc_kept_n, b_n, y_m, y_n,
-    TRANS_X: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -686,16 +599,24 @@ def linear_gelu_forward_presplit_rhs(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
-        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
-            x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
-            x_hi, x_lo = lib.tf32_parts(x)
-            w_hi = w_tiles.load([first_n, start]).T
-            w_lo = w_tiles.load([first_n + N, start]).T
+            if LHS:  # the transposed product
+                w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+                left_hi, left_lo = lib.tf32_parts(w)
+                right_hi = x_tiles.load([first_m, start]).T
+                right_lo = x_tiles.load([first_m + M, start]).T
+            else:
+                x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
+                left_hi, left_lo = lib.tf32_parts(x)
+                right_hi = w_tiles.load([first_n, start]).T
+                right_lo = w_tiles.load([first_n + N, start]).T
             # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
-            acc_terms = tl.dot(x_lo, w_hi, input_precision="tf32")
-            acc_terms = tl.dot(x_hi, w_lo, acc_terms, input_precision="tf32")
-            acc += tl.dot(x_hi, w_hi, acc_terms, input_precision="tf32")
+            acc_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            acc_terms = tl.dot(left_hi, right_lo, acc_terms, input_precision="tf32")
+            acc += tl.dot(left_hi, right_hi, acc_terms, input_precision="tf32")
+        if LHS:
+            acc = acc.T
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -907,7 +828,7 @@ def choose_linear_gelu_forward(
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
-            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
         ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
@@ -916,7 +837,7 @@ def choose_linear_gelu_forward(
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
             BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
-            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -1006,16 +927,17 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     PARTS = config.get("PARTS", 1)
     acc_parts = lib.workspace(config, (M, N), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
-    if variant == "presplit_lhs":
-        w_tiles, trans_w = lib.tiles(w, BLOCK_N, BLOCK_K)
-        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        x_tiles, trans_x = lib.tiles_or_parts(x, BLOCK_M, BLOCK_K, LHS)
+        w_tiles, trans_w = lib.tiles_or_parts(w, BLOCK_N, BLOCK_K, not LHS)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_forward_presplit_lhs[grid](
-            w_tiles, x_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
+        linear_gelu_forward_presplit_one[grid](
+            x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
-            TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "presplit":
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
@@ -1027,17 +949,6 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             **constants, **lib.config_without(config, "PROGRAMS"),
-        )  # fmt: skip
-    elif variant == "presplit_rhs":
-        x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
-        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
-        acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
-        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
-        linear_gelu_forward_presplit_rhs[grid](
-            x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
-            b.stride(0), *y.stride(),
-            TRANS_X=trans_x, **constants, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in (
         "split",

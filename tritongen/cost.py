@@ -194,7 +194,7 @@ def _kernels(
                 written.add(name)
                 given[name] = _stored_bytes(tensor)
             elif numbers.knows(name):
-                times = passes(kernel, name, launch.config.get("PASS", 0))
+                times = passes(kernel, name, launch.config)
                 if times:
                     seen[name] = numbers.bytes_read(nests, name) * times
             else:
@@ -210,19 +210,20 @@ def _kernels(
         )
 
 
-def passes(kernel: KernelPlan, tensor: str, number: int = 0) -> int:
+def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
     """How often a launch reads a tensor: rows that are walked level by level are loaded in each walk.
 
-    `number`: of the pass that the launch is, where each has its own; 0 for all of them.
+    `config`: of the launch; PASS is which pass it is, where each has its own.
 
     Of a factor in two TF32 parts, one of both is read for each of three products, or each once.
     """
     if kernel.skeleton == "tf32x3":
         return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
     if kernel.skeleton == "tf32x3_half":
-        return 2 if tensor == kernel.tiles[not kernel.swapped].tensor else 1
+        return 2 if tensor == kernel.tiles[not config.get("LHS")].tensor else 1
     if kernel.skeleton not in ("loop", "lines_loop", "two_pass"):
         return 1
+    number = config.get("PASS", 0)
     row = {d.index for d in kernel.axes[0].digits}
     nests = {n.name: n for n in kernel.nests}
 

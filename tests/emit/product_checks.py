@@ -10,7 +10,7 @@ import triton
 
 from tritongen import lib
 from tritongen.emit.op_view import render_kernel
-from tritongen.emit.product_view import Factor, Output, Place, ProductView, SplitFactor, Sum, Value
+from tritongen.emit.product_view import Factor, Output, Place, ProductView, Split, Sum, Value
 from tritongen.runtime.load import load_text
 
 M, N, K = 50, 44, 36
@@ -170,15 +170,25 @@ def test_tf32x3(operands):
     check(operands)
 
 
-def test_tf32x3_half(operands):
+@pytest.mark.parametrize("lhs", [None, False, True])
+def test_tf32x3_half(lhs, operands):
+    """One factor is split ahead: the right one, or whichever LHS says."""
     a, b, y = operands
-    named = ("a_hi", "a_lo"), ("b_hi", "b_lo")
-    other = SplitFactor(
-        *named, "b_tiles.load([first_n, start]).T", "b_tiles.load([first_n + N, start]).T"
+    config = BLOCKS if lhs is None else {**BLOCKS, "LHS": lhs}
+    ways = (
+        Split(
+            DESCRIPTORS[0], *(f"b_tiles.load([{n}, start]).T" for n in ("first_n", "first_n + N"))
+        ),
+        Split(
+            Factor("b", "b_tiles.load([first_n, start])"),
+            *(f"a_tiles.load([{m}, start]).T" for m in ("first_m", "first_m + M")),
+        ),
     )
-    parameters = *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS)
-    run = kernel("tf32x3_half", *parameters, factors=DESCRIPTORS[:1], split_factor=other)
-    run[(4,)](lib.descriptor(a, 16, 16), lib.tf32_tiles(b.mT, 32, 16), y, M, N, K, **BLOCKS)
+    parameters = *"a_tiles b_tiles y_ptr M N K".split(), *constants(**config)
+    run = kernel("tf32x3_half", *parameters, ways=ways[: 1 if lhs is None else 2])
+    a_tiles, _ = lib.tiles_or_parts(a, 16, 16, bool(lhs))
+    b_tiles, _ = lib.tiles_or_parts(b.mT.contiguous(), 32, 16, not lhs)
+    run[(4,)](a_tiles, b_tiles, y, M, N, K, **config)
     check(operands)
 
 

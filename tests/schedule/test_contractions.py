@@ -37,7 +37,7 @@ def stored(shape, turned, dtype):
     x = torch.randn(shape).to(dtype)
     return x.mT.contiguous().mT if turned else x
 
-TILES, TF32_TILES = lib.tiles, lib.tf32_tiles
+TILES, TF32_TILES, EITHER = lib.tiles, lib.tf32_tiles, lib.tiles_or_parts
 
 def check(path, name, shapes, want):
     built = pipeline.build(open(path).read(), path)
@@ -45,6 +45,7 @@ def check(path, name, shapes, want):
     described = []
     lib.tiles = lambda x, *sizes, **how: described.append(x) or TILES(x, *sizes, **how)
     lib.tf32_tiles = lambda x, *sizes: described.append(x) or TF32_TILES(x, *sizes)
+    lib.tiles_or_parts = lambda x, *sizes: described.append(x) or EITHER(x, *sizes)
     taken = [w for w in ways(plan) if w.name in (*SPLIT, "split", "persistent", "subtiles")]
     for turned, way in itertools.product(itertools.product((False, True), repeat=2), taken):
         dtype = torch.float32 if way.name in SPLIT else torch.float16

@@ -98,12 +98,17 @@ def operands(
 
 
 def describe(
-    writer: KernelWriter, tile: View, axes: tuple[str, str], options: str = ""
+    writer: KernelWriter,
+    tile: View,
+    axes: tuple[str, str],
+    options: str = "",
+    described: str = "tiles",
+    name: str = "",
 ) -> tuple[str, Load]:
-    """The host line that describes an operand, and what loads a tile of it."""
+    """The host line that describes an operand, and what loads a tile of it; `described`: by what of the library."""
     order = matrix_order(writer.kernel, tile, axes)
     outer = [tile.runs[k] for k in order[:-2]]
-    name = writer.names.free(f"{tile.tensor}_tiles")
+    name = name or writer.names.free(f"{tile.tensor}_tiles")
     transposed = writer.names.free(f"trans_{tile.tensor}")
     writer.args.pointers[name] = name
     flag = writer.names.free(transposed.upper())
@@ -122,5 +127,5 @@ def describe(
 
     writer.args.tiles[name] = (*(f"BLOCK_{a.upper()}" for a in axes), flag)
     blocks = ", ".join(f'config["BLOCK_{a.upper()}"]' for a in axes)
-    host = f"{name}, {transposed} = lib.tiles({matrix_text(tile.tensor, order)}, {blocks}{options})"
+    host = f"{name}, {transposed} = lib.{described}({matrix_text(tile.tensor, order)}, {blocks}{options})"
     return host, load

@@ -32,14 +32,10 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitFactor:
-    """A tile of a factor that comes as a TF32 number and what is left of it: how either is loaded.
+class Split:
+    """What three products of TF32 take in a step: a factor that is split there, and the other one's parts as loaded."""
 
-    `own`, `parts`: what the numbers and rests are called, of the factor that is split in registers and of this one.
-    """
-
-    own: tuple[str, str]
-    parts: tuple[str, str]
+    factor: Factor
     hi: str
     lo: str
 
@@ -122,11 +118,12 @@ class ProductView(KernelView):
     subtiles: Sequence[
         tuple[str, Factor]
     ] = ()  # for each BLOCK_M of them: the sum, the left factor
-    split_factor: SplitFactor | None = None
+    ways: Sequence[
+        Split
+    ] = ()  # the left factor is split in a step; or the right one, where LHS is split ahead
     rows: Sequence[str] = ()  # values of rows, where these are said
     places: Sequence[Place] = ()  # what walks the rows of a patch
     divisor: str = ""  # how many taps there are, but for none
-    swapped: bool = False  # whether the right factor is the tensor cores' first one
 
     @property
     def extents(self) -> dict[str, str]:

@@ -6,20 +6,23 @@ Input: a `KernelPlan` of the skeleton `tf32x3`, where the host splits both opera
 of `tf32x3_half`, where it splits one, and tiles of the other are split in registers:
 
     w = w_tiles.load([first_n, start])
-    w_hi, w_lo = lib.tf32_parts(w)
+    left_hi, left_lo = lib.tf32_parts(w)
 
 Output: its `ProductView`. Planned as `persistent` is, and with its epilogue. Tensor cores of Hopper take their
-first factor from registers; where that is the right one (`swapped`), the tile of sums is transposed behind the loop.
+first factor from registers; where that is the right one (LHS: the left one is split ahead), the tile of sums is
+transposed behind the loop.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from tritongen.emit.bounded import LEFT
 from tritongen.emit.contraction import BLOCKS, factor, invariant, storage_dtype, sum_of
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import matrix_order, matrix_text
 from tritongen.emit.persistent import Load, describe, open_tiles, tiles_view
-from tritongen.emit.product_view import Factor, SplitFactor
+from tritongen.emit.product_view import Factor, Split
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices
@@ -32,8 +35,9 @@ def tf32x3_view(writer: KernelWriter) -> KernelView:
     factors, setup = [], []
     for side, (tile, axis) in enumerate(zip(writer.kernel.tiles, "mn", strict=True)):
         name = writer.fresh(f"{tile.tensor}_part")
-        line, load = parts(writer, tile, axis)
-        setup.append(line)
+        tiles = writer.names.free(f"{tile.tensor}_tiles")
+        setup.append(split_ahead(writer, tile, axis, tiles))
+        load = load_parts(writer, tile, axis, tiles)
         # The first product takes the low parts of the left factor (side 0), the second those of the right one.
         text = load(f"first_{axis} + (product == {side}) * {size[axis]}")
         factors.append(Factor(name, text + (".T" if side else "")))
@@ -43,34 +47,33 @@ def tf32x3_view(writer: KernelWriter) -> KernelView:
 
 
 def tf32x3_half_view(writer: KernelWriter) -> KernelView:
-    head, swapped = writer.kernel.nests[0], writer.kernel.swapped
-    size = open_tiles(writer)
+    kernel = writer.kernel
+    head, size = kernel.nests[0], open_tiles(writer)
     rows = row_values(writer, head, size)
-    sides = list(zip(writer.kernel.tiles, head.fold.factors, "mn", strict=True))
-    (tile, side, axis), (other, _, far) = reversed(sides) if swapped else sides
-    k = {d.index for d in writer.kernel.axes[3].digits}
-    (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e) & k)
-    line, load_tile = describe(writer, tile, (axis, "k"))
-    writer.loads[read] = load_tile("first_m")
-    own = factor(writer, side, LEFT, storage_dtype(*head.fold.factors, writer.op), size)
-    split, load = parts(writer, other, far)
-    hi, lo = load(f"first_{far}"), load(f"first_{far} + {size[far]}")
-    named, other_named = (
-        (writer.fresh(f"{name}_hi"), writer.fresh(f"{name}_lo"))
-        for name in (own.name, other.tensor)
-    )
-    halves = SplitFactor(named, other_named, f"{hi}.T", f"{lo}.T")
-    return tiles_view(
-        writer,
-        size,
-        [line, split],
-        parts=2,
-        factors=[own],
-        split_factor=halves,
-        rows=rows,
-        swapped=swapped,
-        sums=[sum_of(writer, head)],
-    )
+    k = {d.index for d in kernel.axes[3].digits}
+    names = [writer.names.free(f"{tile.tensor}_tiles") for tile in kernel.tiles]
+    setup = []
+    for tile, side, axis, name in zip(kernel.tiles, head.fold.factors, "mn", names, strict=True):
+        if axis == "n" and not kernel.either:
+            setup.append(split_ahead(writer, tile, axis, name))
+            continue
+        split = f', {"not " if axis == "n" else ""}config["LHS"]'
+        how = (split, "tiles_or_parts") if kernel.either else ("", "tiles")
+        line, load = describe(writer, tile, (axis, "k"), *how, name)
+        (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e) & k)
+        writer.loads[read] = load("first_m")
+        setup.append(line)
+    ways = []
+    narrow = storage_dtype(*head.fold.factors, writer.op)
+    for here, other in ((0, 1), (1, 0)) if kernel.either else ((0, 1),):
+        made = factor(writer, head.fold.factors[here], LEFT, narrow, size)
+        axis = "mn"[other]
+        load = load_parts(writer, kernel.tiles[other], axis, names[other])
+        hi, lo = load(f"first_{axis}"), load(f"first_{axis} + {size[axis]}")
+        ways.append(Split(made, f"{hi}.T", f"{lo}.T"))
+    blocks = (*BLOCKS, "LHS") if kernel.either else BLOCKS
+    own: dict[str, Any] = {"blocks": blocks, "ways": ways, "rows": rows}
+    return tiles_view(writer, size, setup, parts=2, sums=[sum_of(writer, head)], **own)
 
 
 def row_values(writer: KernelWriter, head: ir.Nest, size: dict[str, str]) -> list[str]:
@@ -83,22 +86,25 @@ def row_values(writer: KernelWriter, head: ir.Nest, size: dict[str, str]) -> lis
     return lines
 
 
-def parts(writer: KernelWriter, tile: View, axis: str) -> tuple[str, Load]:
-    """The host line that splits and describes a factor's operand, and what loads a tile of parts from a row on.
+def split_ahead(writer: KernelWriter, tile: View, axis: str, name: str) -> str:
+    """The host line that splits and describes a factor's operand."""
+    order = matrix_order(writer.kernel, tile, (axis, "k"))
+    block = f"BLOCK_{axis.upper()}"
+    writer.args.pointers[name] = name
+    writer.args.tiles[name] = (block, "BLOCK_K", 1)
+    return f'{name} = lib.tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
+
+
+def load_parts(writer: KernelWriter, tile: View, axis: str, name: str) -> Load:
+    """What loads a tile of parts from a row on.
 
     The low parts lie below the high ones: a last tile of these that runs into them fills rows that are not stored.
     """
-    order = matrix_order(writer.kernel, tile, (axis, "k"))
-    outer = [tile.runs[k] for k in order[:-2]]
-    name = writer.names.free(f"{tile.tensor}_tiles")
-    writer.args.pointers[name] = name
-    block = f"BLOCK_{axis.upper()}"
-    writer.args.tiles[name] = (block, "BLOCK_K", 1)
-    host = f'{name} = lib.tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
+    outer = [tile.runs[k] for k in matrix_order(writer.kernel, tile, (axis, "k"))[:-2]]
     before = [f"{writer.run_text(run)}.to(tl.int32)" for run in outer]
 
     def load(row: str) -> str:
         out = f"{name}.load([{', '.join([*before, row, 'start'])}])"
-        return out + (f".reshape({block}, BLOCK_K)" if outer else "")
+        return out + (f".reshape(BLOCK_{axis.upper()}, BLOCK_K)" if outer else "")
 
-    return host, load
+    return load

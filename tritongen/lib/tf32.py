@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tritongen.lib.descriptors import descriptor
+from tritongen.lib.descriptors import descriptor, tiles
 
 
 @triton.jit
@@ -45,6 +45,15 @@ def tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
     width = triton.cdiv(terms, 4) * 4  # aligned to 16 bytes
     parts = torch.empty((*outer, 2 * count, width), dtype=torch.float32, device=x.device)
     flat = x.reshape(-1, count, terms)
-    tiles = flat.shape[0] * triton.cdiv(count, 64) * triton.cdiv(terms, 64)
-    _split_tf32[(tiles,)](flat, parts, count, terms, *flat.stride(), width, BLOCK=64, num_warps=8)
+    programs = flat.shape[0] * triton.cdiv(count, 64) * triton.cdiv(terms, 64)
+    _split_tf32[(programs,)](
+        flat, parts, count, terms, *flat.stride(), width, BLOCK=64, num_warps=8
+    )
     return descriptor(parts[..., :terms], rows, cols)
+
+
+def tiles_or_parts(
+    x: torch.Tensor, rows: int, cols: int, split: bool
+) -> tuple[TensorDescriptor, bool]:
+    """Tiles of x as they are, and whether these see it transposed; where it is split, in two TF32 parts."""
+    return (tf32_tiles(x, rows, cols), False) if split else tiles(x, rows, cols)

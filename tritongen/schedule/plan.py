@@ -114,8 +114,8 @@ class KernelPlan:
     any_format: bool = False  # its views hold for outputs stored channels last, too
     slides: bool = False  # an operand slides under the tile as the loop goes on
     counter: str = ""  # scratch in which the programs of a two-pass kernel count
-    swapped: bool = (
-        False  # the right factor is the tensor cores' first one, which comes from registers
+    either: bool = (
+        False  # LHS says which factor is split ahead; the tensor cores take the other one from registers
     )
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it
     pairs: bool = False  # two terms of a factor lie in one element, and are loaded as one

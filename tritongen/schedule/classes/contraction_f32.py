@@ -28,18 +28,17 @@ def forms(
     times = "batches * " if axes[0].digits else ""
     if not tiles:
         return (), ()
-    right = kernel("presplit_rhs", "tf32x3_half", tiles=tiles, stored=out)
+    one = kernel("presplit_one", "tf32x3_half", tiles=tiles, stored=out)
     left_factor, right_factor = map(bare, group.nests[0].fold.factors)
     if not isinstance(left_factor, ir.Read):
         # What the facts say of the output holds for the right operand, too.
         last = next(nest.dtype for nest in group.nests if nest.name == stores[-1])
-        return ((right,), (computed(right, times),)) if last == right_factor.dtype else ((), ())
+        return ((one,), (computed(one, times),)) if last == right_factor.dtype else ((), ())
     if left_factor.dtype != right_factor.dtype:
         return (), ()
     both = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
-    left = kernel("presplit_lhs", "tf32x3_half", tiles=tiles, stored=out, swapped=True)
-    variants = (few_rows(left, times), presplit(both, times), many_rows(right, times))
-    return (both, left, right), variants
+    one = replace(one, either=True)
+    return (both, one), (few_rows(one, times), presplit(both, times), many_rows(one, times))
 
 
 def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
@@ -106,6 +105,7 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
             f"64 if BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms else 32",
             "8 if BLOCK_M == 128 else 4",
             "3",
+            ("LHS", "True"),
             programs="1 if BLOCK_M == 128 else 3",
         ),
     )
@@ -130,6 +130,7 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
             "32",
             "4",
             "3",
+            ("LHS", "False"),
             programs="2 if BLOCK_M == 128 else 3",
         ),
     )

@@ -179,7 +179,7 @@ def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, i
     if kernel.skeleton == "tf32x3":
         return stages * k * 4 * (m + n)
     if kernel.skeleton == "tf32x3_half":  # both parts of the factor that was split ahead
-        return stages * k * 4 * (m + n + (m if kernel.swapped else n))
+        return stages * k * 4 * (m + n + (m if config.get("LHS") else n))
     m *= SUBTILES if kernel.skeleton == "subtiles" else 1
     # Copies that are converted ahead are of what is multiplied.
     copied = {pack.tensor for pack in variant.packs if pack.like}

@@ -105,7 +105,7 @@ def by_estimate(
     kind, ahead = HOW.get(variant.name) or HOW.get(kernel.skeleton, ""), "0"
     if kernel.skeleton == "tf32x3":
         kind, ahead = "presplit", f"4 * {times}(M * K + K * N)"
-    elif kernel.skeleton == "tf32x3_half" and kernel.swapped:
+    elif ("LHS", "True") in variant.config:
         kind, ahead = "presplit lhs", f"4 * {times}M * K"
     elif kernel.skeleton == "tf32x3_half":
         kind, ahead = "presplit rhs", f"4 * {times}K * N"
