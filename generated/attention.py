@@ -61,11 +61,8 @@ def attention_s_persistent(
         if s_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < S) & (n < L)
-            tl.store(
-                s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-                s_sum,
-                mask=inside,
-            )
+            at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+            tl.store(s_sum_parts_ptr + at, s_sum, mask=inside)
         else:
             s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -100,6 +97,7 @@ def attention_s_subtiles(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -117,23 +115,15 @@ def attention_s_subtiles(
             )
             s_sum_0 = tl.dot(q, k_, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
             q2 = (
-                q_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                q_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_Q
-                else q_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else q_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(BLOCK_M, BLOCK_K)
             )
             s_sum_1 = tl.dot(q2, k_, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
             q3 = (
-                q_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                q_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_Q
-                else q_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else q_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(BLOCK_M, BLOCK_K)
             )
             s_sum_2 = tl.dot(q3, k_, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
 
@@ -192,11 +182,8 @@ def attention_s_tiles(
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
     if s_sum_parts_ptr is not None:
-        tl.store(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            s_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+        tl.store(s_sum_parts_ptr + at, s_sum, mask=inside)
     else:
         s = scale * s_sum
         tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
@@ -220,11 +207,8 @@ def attention_s_combine(
     s_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        s_sum += tl.load(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+        s_sum += tl.load(s_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     s_sum = tl.sum(s_sum, 0)
     s = scale * s_sum
     tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
@@ -339,11 +323,8 @@ def attention_o_tiles(
         o_sum = lib.awaited(o_sum)
     inside = (m < S) & (n < E)
     if o_sum_parts_ptr is not None:
-        tl.store(
-            o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-            o_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n
+        tl.store(o_sum_parts_ptr + at, o_sum, mask=inside)
     else:
         o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
         # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
@@ -368,11 +349,8 @@ def attention_o_combine(
     o_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        o_sum += tl.load(
-            o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n
+        o_sum += tl.load(o_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     o_sum = tl.sum(o_sum, 0)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
@@ -865,11 +843,8 @@ def attention_backward_s_sum_persistent(
         if s_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < S) & (n < L)
-            tl.store(
-                s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-                s_sum,
-                mask=inside,
-            )
+            at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+            tl.store(s_sum_parts_ptr + at, s_sum, mask=inside)
         else:
             s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -907,6 +882,7 @@ def attention_backward_s_sum_subtiles(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -924,23 +900,15 @@ def attention_backward_s_sum_subtiles(
             )
             s_sum_0 = tl.dot(q, k_, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
             q2 = (
-                q_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                q_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_Q
-                else q_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else q_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(BLOCK_M, BLOCK_K)
             )
             s_sum_1 = tl.dot(q2, k_, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
             q3 = (
-                q_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                q_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_Q
-                else q_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else q_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(BLOCK_M, BLOCK_K)
             )
             s_sum_2 = tl.dot(q3, k_, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
 
@@ -999,11 +967,8 @@ def attention_backward_s_sum_tiles(
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
     if s_sum_parts_ptr is not None:
-        tl.store(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            s_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+        tl.store(s_sum_parts_ptr + at, s_sum, mask=inside)
     else:
         tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside)
 
@@ -1024,11 +989,8 @@ def attention_backward_s_sum_combine(
     s_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        s_sum += tl.load(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+        s_sum += tl.load(s_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     s_sum = tl.sum(s_sum, 0)
     tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside)
 
@@ -1213,11 +1175,8 @@ def attention_backward_dp_sum_tiles(
         dp_sum = lib.awaited(dp_sum)
     inside = (m < S) & (n < L)
     if dp_sum_parts_ptr is not None:
-        tl.store(
-            dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            dp_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+        tl.store(dp_sum_parts_ptr + at, dp_sum, mask=inside)
     else:
         tl.store(
             dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside
@@ -1240,11 +1199,8 @@ def attention_backward_dp_sum_combine(
     dp_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dp_sum += tl.load(
-            dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+        dp_sum += tl.load(dp_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dp_sum = tl.sum(dp_sum, 0)
     tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside)
 
@@ -1298,11 +1254,8 @@ def attention_backward_dq_tiles(
         dq_sum = lib.awaited(dq_sum)
     inside = (m < S) & (n < E)
     if dq_sum_parts_ptr is not None:
-        tl.store(
-            dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-            dq_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n
+        tl.store(dq_sum_parts_ptr + at, dq_sum, mask=inside)
     else:
         tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
 
@@ -1323,11 +1276,8 @@ def attention_backward_dq_combine(
     dq_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dq_sum += tl.load(
-            dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n
+        dq_sum += tl.load(dq_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dq_sum = tl.sum(dq_sum, 0)
     tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
 
@@ -1388,11 +1338,8 @@ def attention_backward_dk_tiles(
         dk_sum = lib.awaited(dk_sum)
     inside = (m < L) & (n < E)
     if dk_sum_parts_ptr is not None:
-        tl.store(
-            dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n,
-            dk_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n
+        tl.store(dk_sum_parts_ptr + at, dk_sum, mask=inside)
     else:
         tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
 
@@ -1413,11 +1360,8 @@ def attention_backward_dk_combine(
     dk_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dk_sum += tl.load(
-            dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n
+        dk_sum += tl.load(dk_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dk_sum = tl.sum(dk_sum, 0)
     tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
 
@@ -1470,11 +1414,8 @@ def attention_backward_dv_tiles(
         dv_sum = lib.awaited(dv_sum)
     inside = (m < E) & (n < L)
     if dv_sum_parts_ptr is not None:
-        tl.store(
-            dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n,
-            dv_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n
+        tl.store(dv_sum_parts_ptr + at, dv_sum, mask=inside)
     else:
         tl.store(dv_ptr + batch * dv_batch + n * dv_n + m * dv_m, dv_sum, mask=inside)
 
@@ -1495,11 +1436,8 @@ def attention_backward_dv_combine(
     dv_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dv_sum += tl.load(
-            dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n
+        dv_sum += tl.load(dv_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dv_sum = tl.sum(dv_sum, 0)
     tl.store(dv_ptr + batch * dv_batch + n * dv_n + m * dv_m, dv_sum, mask=inside)
 

@@ -186,11 +186,8 @@ def bmm_persistent(
         if y_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(
-                y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
-                y_sum,
-                mask=inside,
-            )
+            at = ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n
+            tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
         else:
             y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -223,6 +220,7 @@ def bmm_subtiles(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -240,23 +238,15 @@ def bmm_subtiles(
             )
             y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             a2 = (
-                a_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                a_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else a_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(BLOCK_M, BLOCK_K)
             )
             y_sum_1 = tl.dot(a2, b, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             a3 = (
-                a_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                a_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_A
-                else a_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else a_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(BLOCK_M, BLOCK_K)
             )
             y_sum_2 = tl.dot(a3, b, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -313,11 +303,8 @@ def bmm_tiles(
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if y_sum_parts_ptr is not None:
-        tl.store(
-            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
-            y_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
     else:
         tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
 
@@ -339,11 +326,8 @@ def bmm_combine(
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        y_sum += tl.load(
-            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n
+        y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     y_sum = tl.sum(y_sum, 0)
     tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
 
@@ -759,11 +743,8 @@ def bmm_backward_da_persistent(
         if da_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            tl.store(
-                da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
-                da_sum,
-                mask=inside,
-            )
+            at = ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n
+            tl.store(da_sum_parts_ptr + at, da_sum, mask=inside)
         else:
             da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -796,6 +777,7 @@ def bmm_backward_da_subtiles(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -813,23 +795,15 @@ def bmm_backward_da_subtiles(
             )
             da_sum_0 = tl.dot(dy, b, da_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                dy_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else dy_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(BLOCK_M, BLOCK_K)
             )
             da_sum_1 = tl.dot(dy2, b, da_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                dy_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else dy_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(BLOCK_M, BLOCK_K)
             )
             da_sum_2 = tl.dot(dy3, b, da_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -886,11 +860,8 @@ def bmm_backward_da_tiles(
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if da_sum_parts_ptr is not None:
-        tl.store(
-            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
-            da_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n
+        tl.store(da_sum_parts_ptr + at, da_sum, mask=inside)
     else:
         tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
 
@@ -912,11 +883,8 @@ def bmm_backward_da_combine(
     da_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        da_sum += tl.load(
-            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n
+        da_sum += tl.load(da_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     da_sum = tl.sum(da_sum, 0)
     tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
 
@@ -1080,11 +1048,8 @@ def bmm_backward_db_persistent(
         if db_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            tl.store(
-                db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
-                db_sum,
-                mask=inside,
-            )
+            at = ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n
+            tl.store(db_sum_parts_ptr + at, db_sum, mask=inside)
         else:
             db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -1111,6 +1076,7 @@ def bmm_backward_db_subtiles(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1128,23 +1094,15 @@ def bmm_backward_db_subtiles(
             )
             db_sum_0 = tl.dot(dy, a, db_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                dy_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else dy_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(BLOCK_M, BLOCK_K)
             )
             db_sum_1 = tl.dot(dy2, a, db_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
-                .reshape(BLOCK_K, BLOCK_M)
-                .T
+                dy_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_DY
-                else dy_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
+                else dy_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(BLOCK_M, BLOCK_K)
             )
             db_sum_2 = tl.dot(dy3, a, db_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -1195,11 +1153,8 @@ def bmm_backward_db_tiles(
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if db_sum_parts_ptr is not None:
-        tl.store(
-            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
-            db_sum,
-            mask=inside,
-        )
+        at = ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n
+        tl.store(db_sum_parts_ptr + at, db_sum, mask=inside)
     else:
         tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
@@ -1221,11 +1176,8 @@ def bmm_backward_db_combine(
     db_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        db_sum += tl.load(
-            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n
+        db_sum += tl.load(db_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     db_sum = tl.sum(db_sum, 0)
     tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 

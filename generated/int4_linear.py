@@ -59,7 +59,8 @@ def int4_linear_tiles(
         scale = next_scale
     inside = (m < M) & (n < N)
     if y_sum_parts_ptr is not None:
-        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
     else:
         tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
@@ -80,11 +81,8 @@ def int4_linear_combine(
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     y_sum = tl.sum(y_sum, 0)
     tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
@@ -283,7 +281,8 @@ def int4_linear_backward_dx_tiles(
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
     if dx_sum_parts_ptr is not None:
-        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
     else:
         tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
@@ -303,11 +302,8 @@ def int4_linear_backward_dx_combine(
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 

@@ -46,7 +46,8 @@ def int8_linear_persistent(
         if acc_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(acc_parts_ptr + at, acc, mask=inside)
         else:
             acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -90,7 +91,8 @@ def int8_linear_tiles(
         acc = tl.dot(x, w, acc, out_dtype=tl.int32)
     inside = (m < M) & (n < N)
     if acc_parts_ptr is not None:
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(acc_parts_ptr + at, acc, mask=inside)
     else:
         acc = acc.to(tl.int64)
         sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
@@ -139,11 +141,8 @@ def int8_linear_combine(
     acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.int32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        acc += tl.load(acc_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     acc = tl.sum(acc, 0)
     acc = acc.to(tl.int64)
     sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
@@ -390,7 +389,8 @@ def int8_linear_backward_acc_persistent(
         if acc_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(acc_parts_ptr + at, acc, mask=inside)
         else:
             acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -430,7 +430,8 @@ def int8_linear_backward_acc_tiles(
         acc = tl.dot(x, w, acc, out_dtype=tl.int32)
     inside = (m < M) & (n < N)
     if acc_parts_ptr is not None:
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(acc_parts_ptr + at, acc, mask=inside)
     else:
         acc = acc.to(tl.int64)
         tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
@@ -470,11 +471,8 @@ def int8_linear_backward_acc_combine(
     acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.int32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        acc += tl.load(acc_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     acc = tl.sum(acc, 0)
     acc = acc.to(tl.int64)
     tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)

@@ -145,9 +145,8 @@ def linear_persistent(
         if y_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(
-                y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside
-            )
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
         else:
             y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -178,6 +177,7 @@ def linear_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -186,17 +186,9 @@ def linear_subtiles(
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             y_sum_0 = tl.dot(x, w, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
-            x2 = (
-                x_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_X
-                else x_tiles.load([first_m + BLOCK_M, start])
-            )
+            x2 = x_tiles.load([start, first_m2]).T if TRANS_X else x_tiles.load([first_m2, start])
             y_sum_1 = tl.dot(x2, w, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
-            x3 = (
-                x_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_X
-                else x_tiles.load([first_m + 2 * BLOCK_M, start])
-            )
+            x3 = x_tiles.load([start, first_m3]).T if TRANS_X else x_tiles.load([first_m3, start])
             y_sum_2 = tl.dot(x3, w, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
         for subtile in tl.static_range(3):
@@ -242,7 +234,8 @@ def linear_tiles(
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if y_sum_parts_ptr is not None:
-        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
     else:
         b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
         # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
@@ -266,11 +259,8 @@ def linear_combine(
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     y_sum = tl.sum(y_sum, 0)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
     # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
@@ -669,9 +659,8 @@ def linear_backward_dx_persistent(
         if dx_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            tl.store(
-                dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside
-            )
+            at = (tl.cast(part, tl.int64) * M + m) * K + n
+            tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
         else:
             dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -699,6 +688,7 @@ def linear_backward_dx_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -708,15 +698,11 @@ def linear_backward_dx_subtiles(
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             dx_sum_0 = tl.dot(dy, w, dx_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + BLOCK_M, start])
+                dy_tiles.load([start, first_m2]).T if TRANS_DY else dy_tiles.load([first_m2, start])
             )
             dx_sum_1 = tl.dot(dy2, w, dx_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + 2 * BLOCK_M, start])
+                dy_tiles.load([start, first_m3]).T if TRANS_DY else dy_tiles.load([first_m3, start])
             )
             dx_sum_2 = tl.dot(dy3, w, dx_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -762,7 +748,8 @@ def linear_backward_dx_tiles(
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if dx_sum_parts_ptr is not None:
-        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
     else:
         tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
@@ -783,11 +770,8 @@ def linear_backward_dx_combine(
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
@@ -918,9 +902,8 @@ def linear_backward_dw_persistent(
         if dw_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            tl.store(
-                dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside
-            )
+            at = (tl.cast(part, tl.int64) * N + m) * K + n
+            tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
         else:
             dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -948,6 +931,7 @@ def linear_backward_dw_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -957,15 +941,11 @@ def linear_backward_dw_subtiles(
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             dw_sum_0 = tl.dot(dy, x, dw_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + BLOCK_M, start])
+                dy_tiles.load([start, first_m2]).T if TRANS_DY else dy_tiles.load([first_m2, start])
             )
             dw_sum_1 = tl.dot(dy2, x, dw_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + 2 * BLOCK_M, start])
+                dy_tiles.load([start, first_m3]).T if TRANS_DY else dy_tiles.load([first_m3, start])
             )
             dw_sum_2 = tl.dot(dy3, x, dw_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -1011,7 +991,8 @@ def linear_backward_dw_tiles(
             dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if dw_sum_parts_ptr is not None:
-        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
     else:
         tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
@@ -1032,11 +1013,8 @@ def linear_backward_dw_combine(
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dw_sum += tl.load(
-            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dw_sum = tl.sum(dw_sum, 0)
     tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 

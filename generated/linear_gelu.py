@@ -146,7 +146,8 @@ def linear_gelu_persistent(
         if acc_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(acc_parts_ptr + at, acc, mask=inside)
         else:
             acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -177,6 +178,7 @@ def linear_gelu_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -185,17 +187,9 @@ def linear_gelu_subtiles(
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             acc_0 = tl.dot(x, w, acc_0, input_precision=PRECISION, out_dtype=COMPUTE)
-            x2 = (
-                x_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_X
-                else x_tiles.load([first_m + BLOCK_M, start])
-            )
+            x2 = x_tiles.load([start, first_m2]).T if TRANS_X else x_tiles.load([first_m2, start])
             acc_1 = tl.dot(x2, w, acc_1, input_precision=PRECISION, out_dtype=COMPUTE)
-            x3 = (
-                x_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_X
-                else x_tiles.load([first_m + 2 * BLOCK_M, start])
-            )
+            x3 = x_tiles.load([start, first_m3]).T if TRANS_X else x_tiles.load([first_m3, start])
             acc_2 = tl.dot(x3, w, acc_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
         for subtile in tl.static_range(3):
@@ -242,7 +236,8 @@ def linear_gelu_tiles(
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if acc_parts_ptr is not None:
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(acc_parts_ptr + at, acc, mask=inside)
     else:
         b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
         # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
@@ -266,11 +261,8 @@ def linear_gelu_combine(
     acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        acc += tl.load(acc_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     acc = tl.sum(acc, 0)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
     # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
@@ -669,7 +661,8 @@ def linear_gelu_forward_persistent(
         if acc_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(acc_parts_ptr + at, acc, mask=inside)
         else:
             acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -705,6 +698,7 @@ def linear_gelu_forward_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -713,17 +707,9 @@ def linear_gelu_forward_subtiles(
             w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
             acc_0 = tl.dot(x, w, acc_0, input_precision=PRECISION, out_dtype=COMPUTE)
-            x2 = (
-                x_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_X
-                else x_tiles.load([first_m + BLOCK_M, start])
-            )
+            x2 = x_tiles.load([start, first_m2]).T if TRANS_X else x_tiles.load([first_m2, start])
             acc_1 = tl.dot(x2, w, acc_1, input_precision=PRECISION, out_dtype=COMPUTE)
-            x3 = (
-                x_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_X
-                else x_tiles.load([first_m + 2 * BLOCK_M, start])
-            )
+            x3 = x_tiles.load([start, first_m3]).T if TRANS_X else x_tiles.load([first_m3, start])
             acc_2 = tl.dot(x3, w, acc_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
         for subtile in tl.static_range(3):
@@ -775,7 +761,8 @@ def linear_gelu_forward_tiles(
             acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if acc_parts_ptr is not None:
-        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(acc_parts_ptr + at, acc, mask=inside)
     else:
         tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
         b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
@@ -800,11 +787,8 @@ def linear_gelu_forward_combine(
     acc = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        acc += tl.load(acc_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     acc = tl.sum(acc, 0)
     tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
@@ -1119,7 +1103,8 @@ def linear_gelu_backward_dx_tiles(
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
     if dx_sum_parts_ptr is not None:
-        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
     else:
         tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
@@ -1140,11 +1125,8 @@ def linear_gelu_backward_dx_combine(
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
@@ -1191,7 +1173,8 @@ def linear_gelu_backward_dw_tiles(
         dw_sum = lib.awaited(dw_sum)
     inside = (m < N) & (n < K)
     if dw_sum_parts_ptr is not None:
-        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
     else:
         tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
@@ -1212,11 +1195,8 @@ def linear_gelu_backward_dw_combine(
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dw_sum += tl.load(
-            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dw_sum = tl.sum(dw_sum, 0)
     tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 

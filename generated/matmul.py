@@ -137,9 +137,8 @@ def matmul_persistent(
         if y_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(
-                y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside
-            )
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
         else:
             y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -167,6 +166,7 @@ def matmul_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -175,17 +175,9 @@ def matmul_subtiles(
             b = b_tiles.load([first_n, start]).T if TRANS_B else b_tiles.load([start, first_n])
             a = a_tiles.load([start, first_m]).T if TRANS_A else a_tiles.load([first_m, start])
             y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
-            a2 = (
-                a_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_A
-                else a_tiles.load([first_m + BLOCK_M, start])
-            )
+            a2 = a_tiles.load([start, first_m2]).T if TRANS_A else a_tiles.load([first_m2, start])
             y_sum_1 = tl.dot(a2, b, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
-            a3 = (
-                a_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_A
-                else a_tiles.load([first_m + 2 * BLOCK_M, start])
-            )
+            a3 = a_tiles.load([start, first_m3]).T if TRANS_A else a_tiles.load([first_m3, start])
             y_sum_2 = tl.dot(a3, b, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
         for subtile in tl.static_range(3):
@@ -228,7 +220,8 @@ def matmul_tiles(
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if y_sum_parts_ptr is not None:
-        tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
     else:
         tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
@@ -249,11 +242,8 @@ def matmul_combine(
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     y_sum = tl.sum(y_sum, 0)
     tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
@@ -616,9 +606,8 @@ def matmul_backward_da_persistent(
         if da_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
-            tl.store(
-                da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside
-            )
+            at = (tl.cast(part, tl.int64) * M + m) * K + n
+            tl.store(da_sum_parts_ptr + at, da_sum, mask=inside)
         else:
             da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -646,6 +635,7 @@ def matmul_backward_da_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -655,15 +645,11 @@ def matmul_backward_da_subtiles(
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             da_sum_0 = tl.dot(dy, b, da_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + BLOCK_M, start])
+                dy_tiles.load([start, first_m2]).T if TRANS_DY else dy_tiles.load([first_m2, start])
             )
             da_sum_1 = tl.dot(dy2, b, da_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + 2 * BLOCK_M, start])
+                dy_tiles.load([start, first_m3]).T if TRANS_DY else dy_tiles.load([first_m3, start])
             )
             da_sum_2 = tl.dot(dy3, b, da_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -709,7 +695,8 @@ def matmul_backward_da_tiles(
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if da_sum_parts_ptr is not None:
-        tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        tl.store(da_sum_parts_ptr + at, da_sum, mask=inside)
     else:
         tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
 
@@ -730,11 +717,8 @@ def matmul_backward_da_combine(
     da_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        da_sum += tl.load(
-            da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        da_sum += tl.load(da_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     da_sum = tl.sum(da_sum, 0)
     tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
 
@@ -859,9 +843,8 @@ def matmul_backward_db_persistent(
         if db_sum_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            tl.store(
-                db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside
-            )
+            at = (tl.cast(part, tl.int64) * N + m) * K + n
+            tl.store(db_sum_parts_ptr + at, db_sum, mask=inside)
         else:
             db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             for half in tl.static_range(2):
@@ -886,6 +869,7 @@ def matmul_backward_db_subtiles(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
         # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -895,15 +879,11 @@ def matmul_backward_db_subtiles(
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
             db_sum_0 = tl.dot(dy, a, db_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([start, first_m + BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + BLOCK_M, start])
+                dy_tiles.load([start, first_m2]).T if TRANS_DY else dy_tiles.load([first_m2, start])
             )
             db_sum_1 = tl.dot(dy2, a, db_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
-                if TRANS_DY
-                else dy_tiles.load([first_m + 2 * BLOCK_M, start])
+                dy_tiles.load([start, first_m3]).T if TRANS_DY else dy_tiles.load([first_m3, start])
             )
             db_sum_2 = tl.dot(dy3, a, db_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -946,7 +926,8 @@ def matmul_backward_db_tiles(
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if db_sum_parts_ptr is not None:
-        tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        tl.store(db_sum_parts_ptr + at, db_sum, mask=inside)
     else:
         tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
@@ -967,11 +948,8 @@ def matmul_backward_db_combine(
     db_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        db_sum += tl.load(
-            db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        db_sum += tl.load(db_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     db_sum = tl.sum(db_sum, 0)
     tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 

@@ -52,8 +52,9 @@ def swiglu_linear_persistent(
         if gate_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-            tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(gate_parts_ptr + at, gate, mask=inside)
+            tl.store(up_parts_ptr + at, up, mask=inside)
         else:
             gate_halves = tl.split(gate.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             up_halves = tl.split(up.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -112,8 +113,9 @@ def swiglu_linear_tiles(
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if gate_parts_ptr is not None:
-        tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-        tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(gate_parts_ptr + at, gate, mask=inside)
+        tl.store(up_parts_ptr + at, up, mask=inside)
     else:
         # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
         y = gate * lib.sigmoid(gate, HALF) * up
@@ -138,16 +140,9 @@ def swiglu_linear_combine(
     up = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        gate += tl.load(
-            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
-        up += tl.load(
-            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        gate += tl.load(gate_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+        up += tl.load(up_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     gate = tl.sum(gate, 0)
     up = tl.sum(up, 0)
     # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
@@ -410,8 +405,9 @@ def swiglu_linear_forward_persistent(
         if gate_parts_ptr is not None:
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-            tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+            at = (tl.cast(part, tl.int64) * M + m) * N + n
+            tl.store(gate_parts_ptr + at, gate, mask=inside)
+            tl.store(up_parts_ptr + at, up, mask=inside)
         else:
             gate_halves = tl.split(gate.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
             up_halves = tl.split(up.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -479,8 +475,9 @@ def swiglu_linear_forward_tiles(
             up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     if gate_parts_ptr is not None:
-        tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
-        tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        tl.store(gate_parts_ptr + at, gate, mask=inside)
+        tl.store(up_parts_ptr + at, up, mask=inside)
     else:
         tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
         tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
@@ -508,16 +505,9 @@ def swiglu_linear_forward_combine(
     up = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        gate += tl.load(
-            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
-        up += tl.load(
-            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * N + n
+        gate += tl.load(gate_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+        up += tl.load(up_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     gate = tl.sum(gate, 0)
     up = tl.sum(up, 0)
     tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
@@ -794,7 +784,8 @@ def swiglu_linear_backward_dx_sum_tiles(
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
     if dx_sum_parts_ptr is not None:
-        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
     else:
         tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
 
@@ -815,11 +806,8 @@ def swiglu_linear_backward_dx_sum_combine(
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dx_sum = tl.sum(dx_sum, 0)
     tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
 
@@ -871,9 +859,8 @@ def swiglu_linear_backward_dx_tiles(
         dx_sum2 = lib.awaited(dx_sum2)
     inside = (m < M) & (n < K)
     if dx_sum2_parts_ptr is not None:
-        tl.store(
-            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum2, mask=inside
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        tl.store(dx_sum2_parts_ptr + at, dx_sum2, mask=inside)
     else:
         dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
         # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
@@ -897,11 +884,8 @@ def swiglu_linear_backward_dx_combine(
     dx_sum2 = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dx_sum2 += tl.load(
-            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * M + m) * K + n
+        dx_sum2 += tl.load(dx_sum2_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dx_sum2 = tl.sum(dx_sum2, 0)
     dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
     # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
@@ -969,12 +953,9 @@ def swiglu_linear_backward_dwg_tiles(
         dwu_sum = lib.awaited(dwu_sum)
     inside = (m < N) & (n < K)
     if dwg_sum_parts_ptr is not None:
-        tl.store(
-            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwg_sum, mask=inside
-        )
-        tl.store(
-            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwu_sum, mask=inside
-        )
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        tl.store(dwg_sum_parts_ptr + at, dwg_sum, mask=inside)
+        tl.store(dwu_sum_parts_ptr + at, dwu_sum, mask=inside)
     else:
         tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
         tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
@@ -999,16 +980,9 @@ def swiglu_linear_backward_dwg_combine(
     dwu_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        dwg_sum += tl.load(
-            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
-        dwu_sum += tl.load(
-            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n,
-            mask=inside & (part < PARTS),
-            other=0,
-        )
+        at = (tl.cast(part, tl.int64) * N + m) * K + n
+        dwg_sum += tl.load(dwg_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+        dwu_sum += tl.load(dwu_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dwg_sum = tl.sum(dwg_sum, 0)
     dwu_sum = tl.sum(dwu_sum, 0)
     tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)

@@ -10,7 +10,16 @@ import triton
 
 from tritongen import lib
 from tritongen.emit.op_view import render_kernel
-from tritongen.emit.product_view import Factor, Output, Place, ProductView, Split, Sum, Value
+from tritongen.emit.product_view import (
+    Factor,
+    Output,
+    Place,
+    ProductView,
+    Split,
+    Subtile,
+    Sum,
+    Value,
+)
 from tritongen.runtime.load import load_text
 
 M, N, K = 50, 44, 36
@@ -147,9 +156,14 @@ def test_persistent(quarters, operands):
 
 def test_subtiles(operands):
     a, b, y = operands
-    rows = ("first_m", "first_m + BLOCK_M", "first_m + 2 * BLOCK_M")
     subtiles = tuple(
-        (f"y_{k}", Factor(f"a{k}", f"a_tiles.load([{row}, start])")) for k, row in enumerate(rows)
+        Subtile(
+            f"y_{k}",
+            Factor(f"a{k}", f"a_tiles.load([{row}, start])"),
+            row,
+            f"first_m + {k} * BLOCK_M",
+        )
+        for k, row in enumerate(("first_m", "below", "lowest"))
     )
     slots = dict(factors=DESCRIPTORS[1:], subtiles=subtiles, height="3 * BLOCK_M", flat=False)
     run = kernel("subtiles", *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS), **slots)

@@ -41,6 +41,16 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Subtile:
+    """BLOCK_M rows of a tile: their accumulator, the left factor, and the row that they begin at."""
+
+    sum: str
+    factor: Factor
+    row: str
+    begin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sum:
     """An accumulator and the product that is added to it."""
 
@@ -115,12 +125,9 @@ class ProductView(KernelView):
     quarters: bool = False
     flat: bool = True  # whether the loops over tiles and over k are one
     height: str = "BLOCK_M"  # the rows of a tile
-    subtiles: Sequence[
-        tuple[str, Factor]
-    ] = ()  # for each BLOCK_M of them: the sum, the left factor
-    ways: Sequence[
-        Split
-    ] = ()  # the left factor is split in a step; or the right one, where LHS is split ahead
+    subtiles: Sequence[Subtile] = ()
+    # The left factor is split in a step; or the right one, where LHS is split ahead.
+    ways: Sequence[Split] = ()
     rows: Sequence[str] = ()  # values of rows, where these are said
     places: Sequence[Place] = ()  # what walks the rows of a patch
     divisor: str = ""  # how many taps there are, but for none

@@ -11,6 +11,7 @@ from tritongen.emit.bounded import LEFT, RIGHT
 from tritongen.emit.contraction import dot_options, factor, storage_dtype, sum_of
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.persistent import open_tiles, operands, tiles_view
+from tritongen.emit.product_view import Subtile
 from tritongen.emit.view import KernelView
 from tritongen.schedule.classes.contraction_stages import SUBTILES
 
@@ -22,12 +23,21 @@ def subtiles_view(writer: KernelWriter) -> KernelView:
     left, right = head.fold.factors
     narrow = storage_dtype(left, right, writer.op)
     columns = factor(writer, right, RIGHT, narrow, size)
-    subtiles = []
-    for below in ("", " + BLOCK_M", *(f" + {k} * BLOCK_M" for k in range(2, SUBTILES))):
-        writer.loads[read] = load(f"first_m{below}")
-        subtiles.append(factor(writer, left, LEFT, narrow, size))
+    factors = []
+    rows = ["first_m", *(f"first_m{k}" for k in range(2, SUBTILES + 1))]
+    for row in rows:
+        writer.loads[read] = load(row)
+        factors.append(factor(writer, left, LEFT, narrow, size))
     total = sum_of(writer, head, "", columns.name, dot_options(writer, head))
-    accumulators = [writer.names.free(f"{total.name}_{k}") for k in range(SUBTILES)]
+    subtiles = [
+        Subtile(
+            writer.names.free(f"{total.name}_{k}"),
+            made,
+            row,
+            f"first_m + {'' if k == 1 else f'{k} * '}BLOCK_M",
+        )
+        for k, (made, row) in enumerate(zip(factors, rows, strict=True))
+    ]
     return tiles_view(
         writer,
         size,
@@ -36,6 +46,6 @@ def subtiles_view(writer: KernelWriter) -> KernelView:
         height=f"{SUBTILES} * BLOCK_M",
         flat=False,
         factors=[columns],
-        subtiles=list(zip(accumulators, subtiles, strict=True)),
+        subtiles=subtiles,
         sums=[total],
     )
