@@ -106,7 +106,7 @@ def view(
         plain[name] = plain.pop(name)  # what the config gives stands behind what is passed in order
     parameters = (*plain, *(f"{name}: tl.constexpr" for name in (*args.constants, *blocks)))
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
-    modes = [name for name in ("PRECISION",) if name in args.constants]
+    modes = [n for n in ("PRECISION", "LHS") if n in args.constants or n in blocks]
     return kind(
         name=writer.kernel.name,
         template=template_of(writer.kernel),
