@@ -1,13 +1,13 @@
 """Launches of one step, as the launch function writes them: `kernel[grid](tensors, sizes, strides, CONSTEXPRS, **config)`.
 
-What all of them are given alike stands once, in front of them, where that is shorter; launches that differ in their PASS alone are a loop; and
-where programs leave parts of sums, the launch that adds those up stands behind all branches.
+What all of them are given alike stands once, in front of them, where that is shorter; launches that differ in their PASS
+alone are a loop; and where programs leave parts of sums, the launch that adds those up stands behind all branches.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -72,7 +72,7 @@ def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str
 
 
 def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
-    """Their lines. Of neighbours of one grid it is said once; those that differ in their PASS alone are a loop."""
+    """Their lines. A grid that has a name is said once for neighbours; those that differ in their PASS are a loop."""
     lines, before = list[str](), ""
     for call, same in groupby(calls, lambda c: replace(c, number="")):
         lines += call.setup
@@ -87,12 +87,12 @@ def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
         text = call_lines(f"{call.kernel}[{call.grid}]", arguments, named)
         if len(text) > 1 or call.tuned or len(numbers) > 1:
             lines += [] if call.grid == before else [f"grid = {call.grid}"]
+            before = call.grid
             tuned = f"lib.tuned({call.kernel.removesuffix('.fn')}, grid, config)"
             text = call_lines(tuned if call.tuned else f"{call.kernel}[grid]", arguments, named)
         if len(numbers) > 1:
             text = [f"for PASS in ({', '.join(numbers)}):", *(f"    {line}" for line in text)]
         lines += text
-        before = call.grid
     return lines
 
 
@@ -118,20 +118,7 @@ def call_of(
     grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
     if "META[" in grid:
         grid = f"lambda META: {grid}"
-    own = [f"{n}={rule_text(rule, renames)}" for n, rule in launch.config if n != "PASS"]
-    said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
-    given = [n for n, _ in variant.config if n not in {**dict(launch.config), **measured}]
-    taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
-    left = ", ".join(f'"{name}"' for name in given if name not in taken)
-    others = f"lib.config_without(config, {left})" if left else "config"
-    if not said_again:
-        rest = [*own, f"**{others}"]
-    elif len(taken) > 1 and not measured:
-        again = {f"{name}={renames[name]}" for name, _ in variant.config}
-        told = [x for x in own if x not in again]
-        rest = [f"**dict({', '.join([others, *told])})"]
-    else:
-        rest = [*own, *(f"{name}={renames[name]}" for name in taken)]
+    rest = given_by_config(variant, launch, kernel, renames, measured)
     together = with_parts(step)
     made = together.scratch if together else variant.scratch if launch.scratch else ()
     if kernel.workspaces and made:
@@ -151,6 +138,31 @@ def call_of(
         tuple(rest),
         dict(launch.config).get("PASS", ""),
     )
+
+
+def given_by_config(
+    variant: Variant,
+    launch: Launch,
+    kernel: KernelView,
+    renames: dict[str, str],
+    measured: Collection[str],
+) -> list[str]:
+    """`**config`, without what only grids and workspaces go by, and with what the launch says otherwise.
+
+    What is `measured` comes from a table; then, and where little of the config is taken, that is said entry by entry.
+    """
+    own = [f"{n}={rule_text(rule, renames)}" for n, rule in launch.config if n != "PASS"]
+    said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()
+    given = [n for n, _ in variant.config if n not in {*dict(launch.config), *measured}]
+    taken = [n for n in given if n in kernel.names or not said_again and not n.isupper()]
+    left = ", ".join(f'"{name}"' for name in given if name not in taken)
+    others = f"lib.config_without(config, {left})" if left else "config"
+    if not said_again:
+        return [*own, f"**{others}"]
+    if measured or len(taken) < 2:
+        return [*own, *(f"{name}={renames[name]}" for name in taken)]
+    again = {f"{name}={renames[name]}" for name, _ in variant.config}
+    return [f"**dict({', '.join([others, *(x for x in own if x not in again)])})"]
 
 
 def rule_names(context: Context, step: Step, variant: Variant) -> dict[str, str]:

@@ -28,7 +28,6 @@ from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 from tritongen.reference.batches import batch_slice, broadcast_text
 
 PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
-RELATION_TEXT = messages.OPPOSITE
 
 
 def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
