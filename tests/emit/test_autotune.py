@@ -100,7 +100,9 @@ def test_descriptors_follow_a_config():
     assert 'b_tiles=("BLOCK_K", "BLOCK_N", "TRANS_B"),' in text
     assert 'y_tiles=("BLOCK_M", "BLOCK_N", 2),' in text
     assert 'key=["M", "N", "K", "PRECISION"],' in text
-    assert 'key=["M", "N", "K", "LHS"],' in text  # of two forms of one kernel, each has what was measured of it
+    assert (
+        'key=["M", "N", "K", "LHS"],' in text
+    )  # of two forms of one kernel, each has what was measured of it
 
 
 def test_what_is_added_to_is_zeros_again():
