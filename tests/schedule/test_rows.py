@@ -262,7 +262,7 @@ def test_what_walks_a_row_twice_counts_its_bytes_twice(name, tensor, count):
     text = (ROOT / "specs" / f"{name}.op").read_text()
     ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
     walks = [k for k in plan.steps[0].kernels if k.skeleton in ("loop", "two_pass")]
-    assert {cost.passes(k, tensor) for k in walks} == {count}
+    assert {cost.passes(k, tensor, {}) for k in walks} == {count}
     assert len(walks) == (1 if name == "row_sum" else 2)
 
 
