@@ -117,7 +117,7 @@ def choose_masked_cumsum(
         return "strided", dict(
             ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
             BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
-            num_warps=1 if itemsize <= 4 else 2,
+            num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
@@ -347,7 +347,7 @@ def choose_masked_cumsum_backward(
     if strided:
         return "strided", dict(
             ROWS=max(1, min(16, lib.pow2(rows))), BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=1,
-            num_warps=1 if itemsize <= 4 else 2, RUN=8,
+            num_warps=2, RUN=8,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:

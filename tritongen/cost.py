@@ -187,8 +187,8 @@ def _kernels(
         unstored = step.stores if variant.launches[k].part else ()
         for name, tensor in tensors_of(launch, {*numbers.dims, *copies}):
             if name in unstored:
-                pass
-            elif name in copies:
+                continue
+            if name in copies:
                 seen[name] = _stored_bytes(tensor)
             elif name in step.stores or (not numbers.knows(name) and name not in written):
                 written.add(name)

@@ -29,7 +29,8 @@ class Call:
 
     setup: tuple[str, ...]
     kernel: str
-    tuned: bool  # by a table, not by the config
+    called: str  # what is launched by a config: the kernel, without its table
+    tuned: bool  # by the table, not by the config
     grid: str
     arguments: tuple[str, ...]
     constants: tuple[str, ...]  # NAME=value, the same for every config
@@ -84,12 +85,12 @@ def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
         numbers = [c.number for c in same if c.number]
         passed = [f"PASS={numbers[0] if len(numbers) == 1 else 'PASS'}"] if numbers else []
         named = [*constants, *passed, *call.config]
-        text = call_lines(f"{call.kernel}[{call.grid}]", arguments, named)
+        text = call_lines(f"{call.called}[{call.grid}]", arguments, named)
         if len(text) > 1 or call.tuned or len(numbers) > 1:
             lines += [] if call.grid == before else [f"grid = {call.grid}"]
             before = call.grid
-            tuned = f"lib.tuned({call.kernel.removesuffix('.fn')}, grid, config)"
-            text = call_lines(tuned if call.tuned else f"{call.kernel}[grid]", arguments, named)
+            tuned = f"lib.tuned({call.kernel}, grid, config)"
+            text = call_lines(tuned if call.tuned else f"{call.called}[grid]", arguments, named)
         if len(numbers) > 1:
             text = [f"for PASS in ({', '.join(numbers)}):", *(f"    {line}" for line in text)]
         lines += text
@@ -130,6 +131,7 @@ def call_of(
     constants = (*(a for a in kernel.arguments if "=" in a), "enable_fp_fusion=True")
     return Call(
         (*kernel.setup, *kernel.stored_setup),
+        kernel.name,
         f"{kernel.name}.fn" if kernel.table else kernel.name,
         bool(kernel.table) and not launch.scratch,
         grid,

@@ -114,9 +114,7 @@ class KernelPlan:
     any_format: bool = False  # its views hold for outputs stored channels last, too
     slides: bool = False  # an operand slides under the tile as the loop goes on
     counter: str = ""  # scratch in which the programs of a two-pass kernel count
-    either: bool = (
-        False  # LHS says which factor is split ahead; the tensor cores take the other one from registers
-    )
+    either: bool = False  # LHS says which factor is split ahead: else it is the right one
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it
     pairs: bool = False  # two terms of a factor lie in one element, and are loaded as one
     splits: bool = False  # several programs may share a sum, each with one CHUNK of its terms

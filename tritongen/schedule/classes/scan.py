@@ -227,6 +227,10 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     20000 x 4095 203, 155, f32 of 38200 x 357 with a mask 94, 63 (in one warp 55; 49).
     """
     launch = (Launch(walk.name, grid),)
+    # Beside other operands as many as before: from the end, two scans in one warp have 255 registers and spill.
+    across = "1 if itemsize <= 4 else 2"
+    if not alone:
+        across = "2" if walk.reverse else "1 if itemsize <= 2 else 2"
     strided = (
         (
             "ROWS",
@@ -234,7 +238,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
         ),
         ("BLOCK", "max(16, min(64, pow2(cols)))"),
         ("STAGES", "1" if walk.reverse else "3 if itemsize <= 2 else 1"),
-        ("num_warps", "1 if itemsize <= 4 else 2"),
+        ("num_warps", across),
     )
     few = (
         ("ROWS", "1"),

@@ -1,0 +1,25 @@
+"""How launches of one step are written."""
+
+from dataclasses import replace
+
+from tritongen.emit.launches import Call, Everywhere, call_texts
+
+SHORT = Call((), "f", "f", False, "(N,)", ("x",), (), ("**config",))
+LONG = replace(SHORT, arguments=tuple(f"x.stride({k})" for k in range(9)))
+
+
+def test_a_grid_has_a_name_before_a_launch_says_it():
+    """Of two launches of one grid the first may be a line, which needs no name for it; of further ones it is said once."""
+    lines = call_texts([SHORT, LONG, replace(LONG, kernel="g", called="g")], Everywhere())
+    assert lines[:3] == ["f[(N,)](x, **config)", "grid = (N,)", "f[grid]("]
+    assert "g[grid](" in lines and sum(line.startswith("grid = ") for line in lines) == 1
+
+
+def test_launches_that_differ_in_their_pass_are_a_loop():
+    first, last = (replace(SHORT, number=n) for n in "12")
+    assert call_texts([first, last], Everywhere()) == [
+        "grid = (N,)",
+        "for PASS in (1, 2):",
+        "    f[grid](x, PASS=PASS, **config)",
+    ]
+    assert call_texts([first], Everywhere()) == ["f[(N,)](x, PASS=1, **config)"]
