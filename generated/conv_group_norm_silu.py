@@ -22,7 +22,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_group_norm_silu_conv2d_patches(
-    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, N2, c2_padded, N, P, Q, Cg, b_0,
+    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, N2, c2_padded, N, P, Q, b_0,
     conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
@@ -66,18 +66,15 @@ def conv_group_norm_silu_conv2d_patches(
         q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
         n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n_ < N) & (p < P) & (q < Q) & (n < N2)
-        f0 = n % Cg
-        f1 = n // Cg
         conv2d_places = conv2d_ptr + n_ * conv2d_0 + p * conv2d_2 + q * conv2d_3
-        b_f = f0 + f1 * Cg
-        b = tl.load(b_ptr + b_f * b_0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_0, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_places + n * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_conv2d_taps(
-    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, M, N2, c2_padded, PQ, Q, P, H, W, Cg,
+    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, M, N2, c2_padded, PQ, Q, P, H, W,
     x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap, w_padded_c2,
     b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
@@ -152,10 +149,7 @@ def conv_group_norm_silu_conv2d_taps(
         conv2d_sum = conv2d_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n % Cg
-        f1 = n // Cg
-        conv2d_f = f0 + f1 * Cg
-        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -239,8 +233,8 @@ def conv_group_norm_silu_conv2d_planes(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_tiles(
-    x_ptr, w_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_0, x_1, x_2, x_3, w_n,
-    w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
+    x_ptr, w_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, x_0, x_1, x_2, x_3, w_n, w_c2,
+    w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -315,10 +309,7 @@ def conv_group_norm_silu_conv2d_tiles(
         conv2d_sum = conv2d_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n % Cg
-        f1 = n // Cg
-        conv2d_f = f0 + f1 * Cg
-        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -806,7 +797,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             ),
         )
         conv_group_norm_silu_conv2d_patches[grid](
-            x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q, Cg,
+            x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q,
             b.stride(0), *conv2d.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
@@ -817,7 +808,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_taps[grid](
-            x_padded, w_padded, b, conv2d, N * P * Q, Cg * groups, c2_padded, P * Q, Q, P, H, W, Cg,
+            x_padded, w_padded, b, conv2d, N * P * Q, Cg * groups, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
         )  # fmt: skip
@@ -833,8 +824,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         b = lib.reshaped(b, Cg * groups)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_tiles[grid](
-            x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
-            *w.stride(), b.stride(0), *conv2d.stride(),
+            x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, *x.stride(), *w.stride(),
+            b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             **constants, **config,
@@ -1252,7 +1243,7 @@ def conv_group_norm_silu(
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N2, c2_padded, N,
-    P, Q, Cg, b_0, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
+    P, Q, b_0, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
     conv2d_kept_2, conv2d_kept_3,
     R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
@@ -1304,23 +1295,20 @@ def conv_group_norm_silu_forward_conv2d_patches(
         q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
         n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n_ < N) & (p < P) & (q < Q) & (n < N2)
-        f0 = n % Cg
-        f1 = n // Cg
         conv2d_places = conv2d_ptr + n_ * conv2d_0 + p * conv2d_2 + q * conv2d_3
         conv2d_kept_places = (
             conv2d_kept_ptr + n_ * conv2d_kept_0 + p * conv2d_kept_2 + q * conv2d_kept_3
         )
-        b_f = f0 + f1 * Cg
-        b = tl.load(b_ptr + b_f * b_0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_0, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
-        tl.store(conv2d_kept_places + b_f * conv2d_kept_1, conv2d, mask=inside)
+        tl.store(conv2d_places + n * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_kept_places + n * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_taps(
     x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, c2_padded, PQ, Q,
-    P, H, W, Cg, x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap,
+    P, H, W, x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap,
     w_padded_c2, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
     conv2d_kept_2, conv2d_kept_3,
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
@@ -1401,11 +1389,8 @@ def conv_group_norm_silu_forward_conv2d_taps(
         conv2d_sum = conv2d_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n % Cg
-        f1 = n // Cg
-        conv2d_f = f0 + f1 * Cg
-        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
-        tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
+        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -1502,8 +1487,8 @@ def conv_group_norm_silu_forward_conv2d_planes(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_tiles(
-    x_ptr, w_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, Cg, x_0, x_1,
-    x_2, x_3, w_n, w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0,
+    x_ptr, w_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, x_0, x_1, x_2,
+    x_3, w_n, w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0,
     conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
@@ -1585,11 +1570,8 @@ def conv_group_norm_silu_forward_conv2d_tiles(
         conv2d_sum = conv2d_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n % Cg
-        f1 = n // Cg
-        conv2d_f = f0 + f1 * Cg
-        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
-        tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
+        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -2088,7 +2070,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         )
         conv_group_norm_silu_forward_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, Cg * groups, c2_padded, N, P,
-            Q, Cg, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            Q, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
             VEC_CONV2D_KEPT=lib.vec(conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
@@ -2100,7 +2082,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_taps[grid](
             x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, c2_padded, P * Q, Q,
-            P, H, W, Cg, *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
+            P, H, W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
         )  # fmt: skip
@@ -2116,8 +2098,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
         b = lib.reshaped(b, Cg * groups)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_tiles[grid](
-            x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
-            *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, *x.stride(),
+            *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             **constants, **config,
@@ -3539,7 +3521,6 @@ def conv_group_norm_silu_backward_dx_taps(
             + tl.cast(-r2, tl.int64) * dconv2d_2
             + tl.cast(-s2, tl.int64) * dconv2d_3
         )
-        dconv2d_f = c0 + c1 * Cg
         dconv2d_p = dconv2d_p0 - r2
         dconv2d_q = dconv2d_q0 - s2
         dconv2d = tl.load(
@@ -3754,8 +3735,8 @@ def conv_group_norm_silu_backward_dx_tiles(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_taps(
-    x_padded_ptr, dconv2d_padded_ptr, dw_ptr, M, N2, n__padded, RS, S, R, H, W, Cg,
-    x_padded_0, x_padded_1, x_padded_2, x_padded_3, dconv2d_padded_n, dconv2d_padded_tap,
+    x_padded_ptr, dconv2d_padded_ptr, dw_ptr, M, N2, n__padded, RS, S, R, H, W, x_padded_0,
+    x_padded_1, x_padded_2, x_padded_3, dconv2d_padded_n, dconv2d_padded_tap,
     dconv2d_padded_n_, dw_0, dw_1, dw_2, dw_3,
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -3832,15 +3813,12 @@ def conv_group_norm_silu_backward_dw_taps(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        c0 = n % Cg
-        c1 = n // Cg
-        dw_f = c0 + c1 * Cg
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_tiles(
-    x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_0, x_1, x_2, x_3, dconv2d_n_,
+    x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, x_0, x_1, x_2, x_3, dconv2d_n_,
     dconv2d_n, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, COMPUTE: tl.constexpr,
@@ -3920,10 +3898,7 @@ def conv_group_norm_silu_backward_dw_tiles(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        c0 = n % Cg
-        c1 = n // Cg
-        dw_f = c0 + c1 * Cg
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 def choose_conv_group_norm_silu_backward_mu_sum(
@@ -4705,7 +4680,7 @@ def launch_conv_group_norm_silu_backward_dw(
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_taps[grid](
-            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W, Cg,
+            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
             P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
@@ -4721,7 +4696,7 @@ def launch_conv_group_norm_silu_backward_dw(
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_tiles[grid](
-            x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
+            x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(0) == 1 < N, COMPUTE=COMPUTE,

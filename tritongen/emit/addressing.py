@@ -28,6 +28,7 @@ from tritongen.ir.algebra import (
     Mod,
     Poly,
     Sym,
+    affine,
     denominator,
     index,
     indices,
@@ -341,12 +342,39 @@ class Addressing(Parameters):
 
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
         """A coordinate as text: named where it is more than an index."""
+        p = self.undivided(p)
         if is_fractional(p):
             num = self._named(numerator(p), f"{self._dim_name(tensor, dim)}_num")
             return f"{num} // {wrap(self.size(denominator(p)), ATOM)}"
         if len(p.terms) <= 1 and (p.constant is not None or isinstance(only_atom(p), Idx)):
             return self.size(p)[0]
         return self._named(p, self._dim_name(tensor, dim))
+
+    def undivided(self, p: Poly) -> Poly:
+        """p with the number of an axis in place of its digits, where they make it up: `n` for `n % C + n // C * C`.
+
+        Triton sees that lanes along an axis lie side by side, but not that those of its digits do.
+        """
+        parts = affine(p)
+        weights = {a.name: w for a, w in parts[0].items() if isinstance(a, Idx)} if parts else {}
+        for axis in {
+            self.axis_of[n].name: self.axis_of[n] for n in weights if n in self.axis_of
+        }.values():
+            run = tuple(d.index for d in axis.digits)
+            if (
+                len(run) == 1
+                or not weights.keys() >= set(run)
+                or any(d.lo.terms for d in axis.digits)
+            ):
+                continue
+            each = {name: axis.extent_of(run[k + 1 :]) for k, name in enumerate(run)}
+            if all(weights[name] == weights[run[-1]] * apart for name, apart in each.items()):
+                whole = "".join(run) + "_whole"
+                self.index[whole] = self.run_text(run)
+                for name in run:
+                    p = p - weights[name] * index(name)
+                p = p + weights[run[-1]] * index(whole)
+        return p
 
     def _named(self, p: Poly, wish: str) -> str:
         key = ("coordinate", p)
