@@ -201,8 +201,8 @@ def choose_int8_linear(
         ), "descriptors"),
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
-            4, 1 if itemsize == 4 and not vectorized else 4,
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
@@ -652,8 +652,8 @@ def choose_int8_linear_backward_acc(
         ), "descriptors"),
         ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := 256 // itemsize if vectorized or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
-            4, 1 if itemsize == 4 and not vectorized else 4,
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
             PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),

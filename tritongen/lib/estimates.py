@@ -82,8 +82,10 @@ def product_us(
     sizes, itemsize, stored_bytes, copied, transposed, vectorized, tf32x3, gpu = call
     own = coefficients(gpu)
     start, tile, wait, flops, edge, load, store, odd = own.products[kind, min(itemsize, 4)]
-    # Times what it is where lanes load 16 bytes. Of single bytes: 13976 x 9 x 4864 by `thin` 994 us, copied first 97.
-    narrow_load, narrow_wait = (50, 45) if itemsize == 1 else (5.02, 4.52)
+    # Times what it is where lanes load 16 bytes. Of single bytes: 13976 x 9 x 4864 by `thin` 994 us, copied first 97. Few
+    # rows of f32 hide it: 5 x 13801 x 4367 127, by 5.02 estimated 403.
+    few = itemsize == 4 and kind != "slim" and config["BLOCK_M"] <= 32
+    narrow_load, narrow_wait = (50, 45) if itemsize == 1 else (1.5, 1.5) if few else (5.02, 4.52)
     pointed = kind in ("pointers", "slim", "lanes")
     batches, M, N, K = sizes
     # Divisions are written out: a call of a function takes a thirtieth of all this, and a choice asks for twenty.

@@ -422,23 +422,33 @@ def in_parts_of(
     )
 
 
-def within(extent: str, most: int) -> str:
+def within(extent: str, most: int | str) -> str:
     """A side of a tile of tl.dot that is no longer than what it walks."""
     return f"max(16, min({most}, pow2({extent})))"
 
 
 def few_by_lanes(kernel: KernelPlan, finish: KernelPlan, times: str) -> Variant:
-    """One or two rows or columns of f32: each factor is read once, and lanes multiply it as it comes, exactly.
+    """Up to four rows or two columns of f32: each factor is read once, and lanes multiply it as it comes, exactly.
 
     us on an H100, M x N x K (`slim`; `split`; cuBLAS): 1 x 11944 x 4967 104 (148; 304; 104), 2 x 632 x 6072 20 (96; 23; 24),
     2 x 12723 x 10037 213 (in parts by pointers 361; 249), 2 x 8193 x 14192 188 (268; 225), 4 times 1 x 1655 x 4328 of one
     batch 37 (28), 52 x 1 x 476033 69 (55), 453 x 1 x 869 15 (9). 64 x 64 of one row, as it was: 69 of those 4, 89 of 52 x 1.
-    Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217).
+    Of three rows a step of so few columns waits for too little: 3 x 16187 x 7033 321 (217). More columns, fewer terms, and
+    in parts by pointers (cuBLAS): 3 x 9001 x 2047 41, 54 (60), 4 x 20011 x 3001 99, 128 (107), five times 4 x 14125 x 216
+    39, 47 (43); of eight rows 8 x 8192 x 4096 82, 64 (96), of columns 9001 x 4 x 2047 77, 78 (139).
     """
-    most = 32 // columns(kernel)
-    rows = f"min(2, max(1, M)) if M <= N else {most}"
-    sides = rows, f"{most} if M <= N else min(2, max(1, N))", "128", "4", "1"
-    requires = "itemsize == 4 and (M <= 2 or N <= 2)"
+    share = columns(kernel)
+    most = 4096 // share  # elements of the long factor a step, where there are few terms, too
+    rows = f"min(4, pow2(max(1, M))) if M <= N else {32 // share}"
+    wide = f"{128 // share} if M > 2 else {most} // min(128, max(16, pow2(K)))"
+    sides = (
+        rows,
+        f"min(2, max(1, N)) if M > N else {wide}",
+        f"{most} // max(BLOCK_M, BLOCK_N)",
+        "4",
+        "1",
+    )
+    requires = "itemsize == 4 and (M <= 4 or N <= 2)"
     name, grid = "lanes", "PARTS * {tiles}"
     lanes = ("LANES", "True")
     return in_parts_of(name, kernel, finish, times, requires, sides, 16, grid, lanes)
@@ -453,20 +463,22 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str, describe
     """
     share = columns(part)
     scaled = part.nests[0].fold.scale is not None
-    width, programs, stages = (128, 3, 3) if scaled else (64, 8, 4)
+    width, programs, stages = (128, 3, "3") if scaled else (64, 8, "4")
     few = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     most = "2 * sms" if scaled else "sms"
     requires = "itemsize <= 4"
-    depth = "256 // itemsize"
+    depth, wide = "256 // itemsize", str(width // share)
     if described:
-        depth = shallow(depth, part.products, 80)
+        depth, stages = few_at_once(part.products)
+        if share > 1:
+            wide = f"{min(64, 128 // share)} if itemsize == 4 and not vectorized else {wide}"
     found = in_parts_of(
         "split_pointers" if described else "split",
         part,
         finish,
         times,
         requires,
-        (within("M", 64), within("N", width // share), depth, "4", staged(str(stages), described)),
+        (within("M", 64), within("N", wide), depth, "4", stages),
         programs,
         "PARTS * {tiles}",
     )
@@ -524,13 +536,32 @@ def wide_tiles(
     )
 
 
-def shallow(depth: str, sums: int, most: int) -> str:
-    """Less deep where lanes load one element, and a tile has more rows and columns than `most`.
+def shallow(held: str, depth: str = "256 // itemsize") -> str:
+    """Less deep where lanes load one element, unless a thread has registers for so many addresses, which `held` says.
 
     Each has an address of its own: of 64 x 128 and 128 x 64 a thread has 128, and spills.
     """
-    columns = "BLOCK_N" if sums == 1 else f"{sums} * BLOCK_N"
-    return f"{depth} if vectorized or BLOCK_M + {columns} <= {most} else min(64, 128 // itemsize)"
+    return f"{depth} if vectorized or {held} else min(64, 128 // itemsize)"
+
+
+def rows_and_columns(sums: int) -> str:
+    """Rows and columns of a tile."""
+    return f"BLOCK_M + {'BLOCK_N' if sums == 1 else f'{sums} * BLOCK_N'}"
+
+
+def few_at_once(sums: int) -> tuple[str, str]:
+    """Terms a step and stages of a tile of few rows or columns, where lanes may load one element.
+
+    us on an H100, f32 of which no row is aligned, tiles of 64 terms in one stage before (cuBLAS): 16 x 64, of 32 terms in
+    three stages, 5 x 13801 x 4367 173, 128 (124), 8 x 3001 x 2999 of w[n, k] 46, 34 (47), five times 4 x 14125 x 216 61, 47
+    (43); 32 x 64 30 x 3001 x 2999 of w[n, k] 59, 44 (77), two sums of 18 x 9128 x 3201 in tiles of 32 419, of 64 185 (164).
+    From 64 rows on, by wgmma, one stage is faster: of 32 terms 9001 x 20 x 2047 97, 88 (88; in three 180); 64 x 64, of 32
+    before, 62 x 433 x 168247 400, 310 (261), 5001 x 40 x 3001 103, 85 (66), 100 x 333 x 20001 87, 71 (57), 60 x 3001 x 2999
+    of w[n, k] 63, 70 (79).
+    """
+    side = "min(BLOCK_M, BLOCK_N)"
+    deep = f"({side} > 32 if itemsize == 4 else {rows_and_columns(sums)} <= 80)"
+    return shallow(deep), "4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1"
 
 
 def staged(stages: str, described: bool) -> str:
@@ -564,7 +595,7 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
             tile(
                 "max(16, pow2(M))",
                 f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
-                shallow(deep, kernel.products, 48) if described else deep,
+                shallow(f"{rows_and_columns(kernel.products)} <= 48", deep) if described else deep,
                 "4",
                 "4 if M <= 32 else 5",
             ),
