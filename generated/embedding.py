@@ -225,7 +225,8 @@ def embedding_backward_deal(
     copy = row % COPIES
     idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
     dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
-    # dtable[v, d] = sum[n](where(idx[n] == v, dy[n, d], 0))
+    # dtable_sum_copies[copy < COPIES, v < V, d] = sum[n](where(idx[n] == v and copy ==
+    #     n % COPIES, dy[n, d], 0))
     tl.atomic_add(
         dtable_sum_copies_ptr
         + copy * dtable_sum_copies_0
@@ -265,6 +266,81 @@ def embedding_backward_merge(
     tl.store(dtable_ptr + v * dtable_0 + d * dtable_1, dtable, mask=row < rows)
 
 
+@triton.jit
+def embedding_backward_last(
+    idx_ptr, dtable_sum_last_ptr, N, V, idx_0, dtable_sum_last_0,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK terms a program, of which each place keeps the greatest."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < 1) & (col < N)
+    idx = tl.load(idx_ptr + col * idx_0, mask=col < N)
+    tl.atomic_max(
+        tl.broadcast_to(dtable_sum_last_ptr + idx * dtable_sum_last_0, (ROWS, BLOCK)),
+        col + 1,
+        mask=inside & (idx >= 0) & (idx < V),
+        sem="relaxed",
+    )
+
+
+@triton.jit
+def embedding_backward_sparse(
+    dtable_sum_last_ptr, idx_ptr, dy_ptr, dtable_sum_kept_ptr, N, D, V, idx_0,
+    dtable_sum_last_0, dy_0, dy_1, dtable_sum_kept_0, dtable_sum_kept_1,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
+    dtable_sum_kept_0 = dtable_sum_kept_0 // VEC * VEC
+    tiles = tl.cdiv(D, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
+    dtable_sum_last = tl.load(
+        dtable_sum_last_ptr + idx * dtable_sum_last_0,
+        mask=(row < N) & (idx >= 0) & (idx < V),
+        other=0,
+    )
+    t = dtable_sum_last - 1
+    dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
+    # dtable_sum_kept[t < N, d] = sum[n](where(t + 1 == (dtable_sum_last[idx[n]] else
+    #     0), dy[n, d], 0))
+    tl.atomic_add(
+        dtable_sum_kept_ptr + t * dtable_sum_kept_0 + col * dtable_sum_kept_1,
+        dy,
+        mask=inside & (t >= 0) & (t < N),
+        sem="relaxed",
+    )
+
+
+@triton.jit
+def embedding_backward_gather(
+    dtable_sum_kept_ptr, dtable_sum_last_ptr, dtable_ptr, V, D, N, dtable_sum_last_0,
+    dtable_sum_kept_0, dtable_sum_kept_1, dtable_0, dtable_1,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK elements a program."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dtable_sum_kept_0 = D // VEC * VEC, dtable_sum_kept_0 // VEC * VEC
+    dtable_0 = dtable_0 // VEC * VEC
+    tiles = tl.cdiv(D, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < V) & (col < D)
+    dtable_sum_last = tl.load(dtable_sum_last_ptr + row * dtable_sum_last_0, mask=row < V)
+    dtable_sum_kept_n = dtable_sum_last - 1
+    dtable_sum_kept = tl.load(
+        dtable_sum_kept_ptr + dtable_sum_kept_n * dtable_sum_kept_0 + col * dtable_sum_kept_1,
+        mask=inside & (dtable_sum_kept_n >= 0) & (dtable_sum_kept_n < N),
+        other=0.0,
+    )
+    tl.store(dtable_ptr + row * dtable_0 + col * dtable_1, dtable_sum_kept, mask=inside)
+
+
 def choose_embedding_backward(
     cols: int, points: int, width: int, places: int, stored_bytes: int, added_bytes: int,
     deterministic: bool,
@@ -279,6 +355,12 @@ def choose_embedding_backward(
     # straight into dtable: terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if stored_bytes == added_bytes and not deterministic:
         return "direct", dict(
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=4,
+        )  # fmt: skip
+    # few terms: sums of the places that they name, and no others, in no fixed order: the last bits may differ from run to run
+    if points * width <= places and places >= 1 << 23 and not deterministic:
+        return "sparse", dict(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
             num_warps=4,
         )  # fmt: skip
@@ -314,15 +396,15 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_deal[grid](
             idx, dy, dtable_sum_copies, N, D, COPIES, V, idx.stride(0), *dy.stride(),
-            dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable_sum_copies.stride(2),
+            *dtable_sum_copies.stride(),
             COMPUTE=COMPUTE,
             VEC=lib.vec(D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
             **constants, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         embedding_backward_merge[grid](
-            dtable_sum_copies, dtable, D * V, COPIES, D, dtable_sum_copies.stride(0),
-            dtable_sum_copies.stride(1), dtable_sum_copies.stride(2), *dtable.stride(),
+            dtable_sum_copies, dtable, D * V, COPIES, D, *dtable_sum_copies.stride(),
+            *dtable.stride(),
             VEC=lib.vec(D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
             **constants, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
         )  # fmt: skip
@@ -333,6 +415,27 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
             COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum.stride(0)), **constants,
             **config,
+        )  # fmt: skip
+    elif variant == "sparse":
+        dtable_sum_last = torch.zeros((V,), dtype=torch.int64, device=dy.device)
+        dtable_sum_kept = torch.zeros((max(0, N), D), dtype=compute, device=dy.device)
+        grid = (lib.cdiv(N, 1024),)
+        embedding_backward_last[grid](
+            idx, dtable_sum_last, N, V, idx.stride(0), dtable_sum_last.stride(0),
+            **constants, BLOCK=1024, ROWS=1,
+        )  # fmt: skip
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
+        embedding_backward_sparse[grid](
+            dtable_sum_last, idx, dy, dtable_sum_kept, N, D, V, idx.stride(0),
+            dtable_sum_last.stride(0), *dy.stride(), *dtable_sum_kept.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, dy.stride(0), dtable_sum_kept.stride(0)), **constants,
+            **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
+        embedding_backward_gather[grid](
+            dtable_sum_kept, dtable_sum_last, dtable, V, D, N, dtable_sum_last.stride(0),
+            *dtable_sum_kept.stride(), *dtable.stride(),
+            VEC=lib.vec(D, dtable_sum_kept.stride(0), dtable.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "scatter":
         dtable_sum = torch.zeros((V, D), dtype=compute, device=dy.device)

@@ -106,7 +106,8 @@ def index_add_deal(
     copy = row % COPIES
     index = tl.load(index_ptr + row * index_0, mask=row < N)
     x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside).to(COMPUTE)
-    # y_sum[v < V, d] = sum[n](where(index[n] == v, x[n, d], 0))
+    # y_sum_copies[copy < COPIES, v < V, d] = sum[n](where(index[n] == v and copy == n %
+    #     COPIES, x[n, d], 0))
     tl.atomic_add(
         y_sum_copies_ptr + copy * y_sum_copies_0 + index * y_sum_copies_1 + col * y_sum_copies_2,
         x,
@@ -142,6 +143,82 @@ def index_add_merge(
     tl.store(y_ptr + v * y_0 + d * y_1, y, mask=row < rows)
 
 
+@triton.jit
+def index_add_last(
+    index_ptr, y_sum_last_ptr, N, V, index_0, y_sum_last_0,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK terms a program, of which each place keeps the greatest."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < 1) & (col < N)
+    index = tl.load(index_ptr + col * index_0, mask=col < N)
+    tl.atomic_max(
+        tl.broadcast_to(y_sum_last_ptr + index * y_sum_last_0, (ROWS, BLOCK)),
+        col + 1,
+        mask=inside & (index >= 0) & (index < V),
+        sem="relaxed",
+    )
+
+
+@triton.jit
+def index_add_sparse(
+    y_sum_last_ptr, index_ptr, x_ptr, y_sum_kept_ptr, N, D, V, index_0, y_sum_last_0, x_0,
+    x_1, y_sum_kept_0, y_sum_kept_1,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
+    y_sum_kept_0 = y_sum_kept_0 // VEC * VEC
+    tiles = tl.cdiv(D, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    index = tl.load(index_ptr + row * index_0, mask=row < N)
+    y_sum_last = tl.load(
+        y_sum_last_ptr + index * y_sum_last_0, mask=(row < N) & (index >= 0) & (index < V), other=0
+    )
+    t = y_sum_last - 1
+    x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside).to(COMPUTE)
+    # y_sum_kept[t < N, d] = sum[n](where(t + 1 == (y_sum_last[index[n]] else 0),
+    #     x[n, d], 0))
+    tl.atomic_add(
+        y_sum_kept_ptr + t * y_sum_kept_0 + col * y_sum_kept_1,
+        x,
+        mask=inside & (t >= 0) & (t < N),
+        sem="relaxed",
+    )
+
+
+@triton.jit
+def index_add_gather(
+    y0_ptr, y_sum_kept_ptr, y_sum_last_ptr, y_ptr, V, D, N, y0_0, y0_1, y_sum_last_0,
+    y_sum_kept_0, y_sum_kept_1, y_0, y_1,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK elements a program."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
+    y_sum_kept_0, y_0 = y_sum_kept_0 // VEC * VEC, y_0 // VEC * VEC
+    tiles = tl.cdiv(D, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < V) & (col < D)
+    y0 = tl.load(y0_ptr + row * y0_0 + col * y0_1, mask=inside).to(COMPUTE)
+    y_sum_last = tl.load(y_sum_last_ptr + row * y_sum_last_0, mask=row < V)
+    y_sum_kept_n = y_sum_last - 1
+    y_sum_kept = tl.load(
+        y_sum_kept_ptr + y_sum_kept_n * y_sum_kept_0 + col * y_sum_kept_1,
+        mask=inside & (y_sum_kept_n >= 0) & (y_sum_kept_n < N),
+        other=0.0,
+    )
+    # y[v, d] = y0[v, d] + sum[n](where(index[n] == v, x[n, d], 0))
+    y = y0 + y_sum_kept
+    tl.store(y_ptr + row * y_0 + col * y_1, y, mask=inside)
+
+
 def choose_index_add(
     cols: int, points: int, width: int, places: int, deterministic: bool,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -149,6 +226,12 @@ def choose_index_add(
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
         return "copies", dict(
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=4,
+        )  # fmt: skip
+    # few terms: sums of the places that they name, and no others, in no fixed order: the last bits may differ from run to run
+    if points * width <= places and places >= 1 << 23 and not deterministic:
+        return "sparse", dict(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
             num_warps=4,
         )  # fmt: skip
@@ -177,40 +260,66 @@ def launch_index_add(y0, index, x, y) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (y0.dtype, x.dtype) else tl.float32
-    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    constants = dict(enable_fp_fusion=True)
     if variant == "copies":
         y_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=index.device)
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_deal[grid](
             index, x, y_sum_copies, N, D, COPIES, V, index.stride(0), *x.stride(),
-            y_sum_copies.stride(0), y_sum_copies.stride(1), y_sum_copies.stride(2),
+            *y_sum_copies.stride(),
+            COMPUTE=COMPUTE,
             VEC=lib.vec(D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
             **constants, **config,
         )  # fmt: skip
         grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
         index_add_merge[grid](
-            y_sum_copies, y0, y, D * V, COPIES, D, y_sum_copies.stride(0), y_sum_copies.stride(1),
-            y_sum_copies.stride(2), *y0.stride(), *y.stride(),
+            y_sum_copies, y0, y, D * V, COPIES, D, *y_sum_copies.stride(), *y0.stride(),
+            *y.stride(),
+            COMPUTE=COMPUTE,
             VEC=lib.vec(D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
             **constants, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES), num_warps=4,
+        )  # fmt: skip
+    elif variant == "sparse":
+        y_sum_last = torch.zeros((V,), dtype=torch.int64, device=index.device)
+        y_sum_kept = torch.zeros((max(0, N), D), dtype=compute, device=index.device)
+        grid = (lib.cdiv(N, 1024),)
+        index_add_last[grid](
+            index, y_sum_last, N, V, index.stride(0), y_sum_last.stride(0),
+            **constants, BLOCK=1024, ROWS=1,
+        )  # fmt: skip
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
+        index_add_sparse[grid](
+            y_sum_last, index, x, y_sum_kept, N, D, V, index.stride(0), y_sum_last.stride(0),
+            *x.stride(), *y_sum_kept.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y_sum_kept.stride(0)), **constants,
+            **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
+        index_add_gather[grid](
+            y0, y_sum_kept, y_sum_last, y, V, D, N, *y0.stride(), y_sum_last.stride(0),
+            *y_sum_kept.stride(), *y.stride(),
+            COMPUTE=COMPUTE, VEC=lib.vec(D, y0.stride(0), y_sum_kept.stride(0), y.stride(0)),
+            **constants, **config,
         )  # fmt: skip
     elif variant == "scatter":
         y_sum = torch.zeros((V, D), dtype=compute, device=index.device)
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_scatter[grid](
             index, x, y_sum, N, D, V, index.stride(0), *x.stride(), *y_sum.stride(),
-            VEC=lib.vec(D, x.stride(0), y_sum.stride(0)), **constants, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y_sum.stride(0)), **constants, **config,
         )  # fmt: skip
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_epilogue[grid](
             y0, y_sum, y, V, D, *y0.stride(), *y_sum.stride(), *y.stride(),
-            VEC=lib.vec(D, y0.stride(0), y_sum.stride(0), y.stride(0)), **constants, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, y0.stride(0), y_sum.stride(0), y.stride(0)),
+            **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_box[grid](
             x, index, y0, y, V, D, N, *x.stride(), index.stride(0), *y0.stride(), *y.stride(),
-            VEC=lib.vec(D, x.stride(0), y0.stride(0), y.stride(0)), **constants, **config,
+            COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0), y0.stride(0), y.stride(0)), **constants,
+            **config,
         )  # fmt: skip
 
 

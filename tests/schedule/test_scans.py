@@ -71,12 +71,19 @@ def test_scatters_are_sums_whose_terms_name_their_place(body):
 
 
 @pytest.mark.parametrize(
-    ("points", "variants"), [(4000, ("scatter", "box")), (10**6, ("copies", "box"))]
+    ("points", "places", "variants"),
+    [
+        (4000, 32000, ("scatter", "box")),
+        (10**6, 32000, ("copies", "box")),
+        (4000, 2**24, ("sparse", "box")),
+    ],
 )
-def test_crowded_places_get_copies_and_deterministic_torch_no_atomics(points, variants):
+def test_crowded_places_get_copies_empty_ones_no_sum_and_deterministic_torch_no_atomics(
+    points, places, variants
+):
     plan = pipeline.build((ROOT / "specs/index_add.op").read_text()).plans["index_add"][0]
     (step,) = plan.steps
-    facts = {"rows": 4000, "cols": 8, "width": 8, "places": 32000, "points": points}
+    facts = {"rows": 4000, "cols": 8, "width": 8, "places": places, "points": points}
     chosen = tuple(
         next(v.name for v in step.variants if evaluate(v.when, facts | {"deterministic": d}))
         for d in (False, True)

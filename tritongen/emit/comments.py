@@ -30,17 +30,18 @@ def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
     """
     # A line may read one that no kernel computes by itself any more.
     dims = {**{nest.name: nest.dims for nest in plan.inner.nests}, **dims}
-    found = {nest.name: _comment(plan, nest, dims) for nest in plan.inner.nests}
+    found = {nest.name: comment(plan.inner, nest, dims) for nest in plan.inner.nests}
     lines = {nest.name: nest for nest in plan.nests}
     for nest in plan.nests:
         if nest.part_of:
             alone = tensors_read(lines[nest.line].body) == {nest.name}
-            found[nest.name] = (not alone and _comment(plan, nest, dims)) or found[nest.line]
+            found[nest.name] = (not alone and comment(plan.inner, nest, dims)) or found[nest.line]
     return found
 
 
-def _comment(plan: Plan, nest: ir.Nest, dims: Dims) -> tuple[str, ...]:
+def comment(op: ir.Op, nest: ir.Nest, dims: Dims) -> tuple[str, ...]:
+    """The line of the language that computes it; nothing where there is none."""
     try:
-        return tuple(commented(unparse(line_ast(plan.inner, nest, dims)), WIDTH))
+        return tuple(commented(unparse(line_ast(op, nest, dims)), WIDTH))
     except NotWritable:
         return ()

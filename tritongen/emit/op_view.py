@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from tritongen.emit import asked, library
 from tritongen.emit.allocation import allocation
-from tritongen.emit.comments import comments_of
+from tritongen.emit.comments import comment, comments_of
 from tritongen.emit.decorator import alone, asks_of, options
 from tritongen.emit.kernel_writer import Context
 from tritongen.emit.kernels import kernel_view
@@ -171,12 +171,18 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
 
 
 def step_context(context: Context, step: Step) -> Context:
-    """With the copies that the step makes of its operands: another step's may have the same names."""
+    """With the copies that the step makes of its operands, and what its kernels hand on: another step's may have the same names."""
     dims, dtypes = dict(context.dims), dict(context.dtypes)
+    handed_on = [n for k in step.kernels for n in k.nests if n.name in k.stores]
+    for nest in handed_on:
+        dims.setdefault(nest.name, nest.dims)
+        dtypes.setdefault(nest.name, nest.dtype)
+    new = (n for n in handed_on if n.name not in context.comments)
+    own = {n.name: comment(context.op, n, dims) for n in new if n.part_of}
     for pack in (p for v in step.variants for p in v.packs if p.stored):
         dims[pack.stored] = stored_dims(pack, dims[pack.tensor])
         dtypes[pack.stored] = dtypes[pack.tensor]
-    return replace(context, dims=dims, dtypes=dtypes)
+    return replace(context, dims=dims, dtypes=dtypes, comments={**own, **context.comments})
 
 
 def render_kernel(view: KernelView) -> str:

@@ -56,6 +56,7 @@ def add(writer: KernelWriter, nest: ir.Nest) -> Store:
     ):
         where = f"tl.broadcast_to({where}, (ROWS, BLOCK))"
     mask = writer.mask(frozenset(a.name for a in writer.kernel.axes), checks)
-    writer.say(nest.name if nest.name in writer.context.comments else nest.line)  # of a copy
+    writer.say(nest.name)
     lines, writer.lines = writer.lines, []
-    return Store(value, lines, where, mask)
+    op = nest.fold.op
+    return Store(value, lines, where, mask, fold="add" if op == "sum" else op)

@@ -30,6 +30,7 @@ class Store:
     lines: Sequence[str]  # of its address
     address: str
     mask: str
+    fold: str = field(default="add", kw_only=True)  # of an atomic one
 
 
 @dataclass(frozen=True, slots=True)
