@@ -20,11 +20,10 @@ from tritongen.lib.device import gpu
 
 
 def takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
+    """Whether tiles of these, or of copies where they are not aligned, can be loaded by descriptor."""
     if not gpu(operands[0].device).tma:
         return False
-    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
-    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
 
 
 def is_aligned(x: torch.Tensor) -> bool:
@@ -134,6 +133,8 @@ def takes_patches(*operands: torch.Tensor, copied: bool = False, stepped: bool =
         if max(reach) >= 2**29:
             return False
     step = 16 // operands[0].element_size()
+    if any(0 in x.stride()[:-2] for x in operands):  # what repeats itself would be copied
+        return False
     aligned = (is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
     return takes_tiles(*operands) and (copied or all(aligned))
 
