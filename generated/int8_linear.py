@@ -755,12 +755,13 @@ def choose_int8_linear_backward_dsx(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 4 if aligned and BLOCK <= 4096
+            else 2 if BLOCK <= 2048
             else 1
         )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
         )  # fmt: skip
     # any width
     return "loop", dict(
@@ -832,12 +833,13 @@ def choose_int8_linear_backward_dsw(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 4 if aligned and BLOCK <= 4096
+            else 2 if BLOCK <= 2048
             else 1
         )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
         )  # fmt: skip
     # any width
     return "loop", dict(

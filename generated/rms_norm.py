@@ -202,14 +202,15 @@ def choose_rms_norm(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 4 if aligned and BLOCK <= 4096
+            else 2 if BLOCK <= 2048
             else 1
         )  # fmt: skip
         num_warps = (
             4 if BLOCK <= 32
             else 1 if BLOCK <= 512
             else 2 if BLOCK <= 1024
-            else 4 if not aligned and 4096 <= BLOCK <= 8192
+            else 4 if not aligned and BLOCK <= 8192
             else 8
         )  # fmt: skip
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
@@ -755,12 +756,13 @@ def choose_rms_norm_backward_ms_sum(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 4 if aligned and BLOCK <= 4096
+            else 2 if BLOCK <= 2048
             else 1
         )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
         )  # fmt: skip
     # any width
     ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
@@ -865,12 +867,13 @@ def choose_rms_norm_backward_dgain(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if BLOCK <= (4096 if aligned else 2048)
+            else 4 if aligned and BLOCK <= 4096
+            else 2 if BLOCK <= 2048
             else 1
         )  # fmt: skip
         return "rows", dict(
             BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
         )  # fmt: skip
     # any width
     return "loop", dict(

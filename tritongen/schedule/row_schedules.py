@@ -296,7 +296,7 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     Rows that are not aligned by the loop instead, bf16 on one H200, us: logsumexp of 11,349 columns 870, 416, of
     16,385 320, 163, of 5,001 173, 124; softmax of 8,193 767, 595, of 11,349 998, 738, of 30,001 280, 303; rms_norm of
     11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8 402), layer_norm 418
-    (551).
+    (551), of 1,219 in two of 4 176 (in four of 8 199), of 2,047 113 (128), of 1,219 in f32 112 (127).
     """
     row = resident.axes[0]
     in_registers = "0 < cols <= 16384"  # masked lanes would reach the folds of an empty row
@@ -346,13 +346,13 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
             requires=in_registers if traits.counts else f"0 < cols <= {traits.widest}",
         )
         return strided, rows_
-    height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= (4096 if aligned else 2048) else 1"
+    height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if aligned and BLOCK <= 4096 else 2 if BLOCK <= 2048 else 1"
     config = (
         block,
         ("ROWS", rows(row, height)),
         (
             "num_warps",
-            f"{one_warp(512)}2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8",
+            f"{one_warp(512)}2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8",
         ),
     )
     when = f"0 < cols <= 16384 and not strided{traits.odd}"
