@@ -1678,55 +1678,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
-
-
-def choose_attention_backward_m(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 8192 // ROWS if strided else 2048
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
-        )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 else 4,
-        )  # fmt: skip
-    # a row fits in registers
-    if (
-        0 < cols <= 32768
-        and not strided
-        and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=(BLOCK := 8192 // ROWS if strided else 4096 if aligned or rows < 4 * gpu.sms else 2048),
-        num_warps=8 if strided else BLOCK // 512,
-    )  # fmt: skip
+choose_attention_backward_m = choose_attention_m
 
 
 def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
@@ -2025,60 +1977,7 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
-
-
-def choose_attention_backward_dk(
-    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            min(4 if M <= 32 else 5, 4),
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+choose_attention_backward_dk = choose_attention_backward_dq
 
 
 def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, scale) -> None:
@@ -2114,59 +2013,7 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
-
-
-def choose_attention_backward_dv(
-    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 99
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 99
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 64
-        and itemsize <= 4
-        and (
-            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+choose_attention_backward_dv = choose_attention_backward_dp_sum
 
 
 def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> None:

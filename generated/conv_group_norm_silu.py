@@ -2104,99 +2104,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             **constants, **config,
         )  # fmt: skip
-
-
-def choose_conv_group_norm_silu_forward_y(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # short runs: many of them a tile
-    if (
-        not channels_last
-        and gpu.sms <= rows
-        and 16 <= col_run <= 16384
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
-        and not strided
-    ):
-        return "lines_loop", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers, its runs as lines
-    if (
-        not channels_last
-        and 512 <= cols
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not strided
-    ):
-        return "lines", dict(
-            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
-            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
-        )  # fmt: skip
-    # too few rows to fill the GPU: several programs share one
-    if not channels_last and rows < 2 * gpu.sms and cols > 8192:
-        return "split", dict(
-            BLOCK=(BLOCK := min(4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run)))),
-            ROWS=(ROWS := min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))),
-            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
-            num_warps=4,
-        )  # fmt: skip
-    # a row fits in registers
-    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    if not channels_last:
-        return "loop", dict(
-            BLOCK=(BLOCK := min(256 if strided else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=32 if strided else 4096 // BLOCK, num_warps=8,
-        )  # fmt: skip
-    # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided and cols <= 4096:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # groups of a few channels: a tile holds eight, and several programs share them
-    if cols > 4096:
-        ROWS = 8
-        BLOCK = 256
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256, lib.cdiv(8 * gpu.sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)
-                ),
-            )
-        )
-        return "channels_split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=4,
-        )  # fmt: skip
-    # any width
-    return "channels_loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=8192 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
+choose_conv_group_norm_silu_forward_y = choose_conv_group_norm_silu_y
 
 
 def launch_conv_group_norm_silu_forward_y(
@@ -4143,55 +4051,9 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
             *arguments, **constants, **config,
         )  # fmt: skip
-
-
-def choose_conv_group_norm_silu_backward_dvar_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
-        )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
-        )  # fmt: skip
-    # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
-
-
+choose_conv_group_norm_silu_backward_dvar_sum = (
+    choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum
+)
 def launch_conv_group_norm_silu_backward_dvar_sum(
     x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
 ) -> None:

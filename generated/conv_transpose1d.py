@@ -857,43 +857,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-
-
-def choose_conv_transpose1d_backward_dw(
-    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
-    return lib.least(
-        lib.convolution_us, call,
-        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
-            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8, 3,
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
-        ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
-            BLOCK_N := max(16, min(128, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
-        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
-        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4,
-            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
-        ), "gathered", taps * channels, 0, 1),
-        ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels, 0, 1),
-    )  # fmt: skip
+choose_conv_transpose1d_backward_dw = choose_conv_transpose1d
 
 
 def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:

@@ -367,40 +367,7 @@ def cumprod_backward_dx_loop(
     if PASS != 1:
         tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
 
-
-def choose_cumprod_backward_dx_prod(
-    rows: int, cols: int, strided: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * gpu.sms and cols > (
-        256 if strided else 16384
-    ):
-        ROWS = max(1, min(32, lib.pow2(rows))) if strided else 1
-        BLOCK = 32 if strided else 4096
-        PARTS = lib.spread(
-            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if strided else 1024, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            STAGES=1, num_warps=1 if strided else 8,
-        )  # fmt: skip
-    # memory runs across the walk: rows side by side make whole lines
-    if strided:
-        return "strided", dict(
-            ROWS=max(1, min(32 if itemsize <= 2 else 16, lib.pow2(rows))),
-            BLOCK=max(16, min(64, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
-            num_warps=1 if itemsize <= 4 else 2,
-        )  # fmt: skip
-    # few rows: wide blocks keep enough bytes in flight
-    if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
-        return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
-    # a row is walked in blocks, once where it fits
-    return "blocks", dict(
-        BLOCK=(BLOCK := min(1024 if aligned else 256 if 512 < cols <= 1024 else 512, max(4, lib.pow2(cols)))),
-        ROWS=max(1, (1024 if aligned else 512) // BLOCK), STAGES=1,
-        num_warps=4 if BLOCK <= 32 else 2 if aligned or cols > 1024 else 1,
-    )  # fmt: skip
+choose_cumprod_backward_dx_prod = choose_cumprod
 
 
 def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:

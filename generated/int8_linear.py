@@ -803,49 +803,7 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     else:
         grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_loop[grid](*arguments, **constants, **config)
-
-
-def choose_int8_linear_backward_dsw(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
-        PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
-        )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
-        )  # fmt: skip
-    # rows fit in registers
-    if 0 < cols <= 16384 and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        ROWS = (
-            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK) if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024
-            else 4 if aligned and BLOCK <= 4096
-            else 2 if BLOCK <= 2048
-            else 1
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and BLOCK <= 8192 else 8,
-        )  # fmt: skip
-    # any width
-    return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
-    )  # fmt: skip
+choose_int8_linear_backward_dsw = choose_int8_linear_backward_dsx
 
 
 def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:

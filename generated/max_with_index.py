@@ -558,59 +558,7 @@ def max_with_index_backward_dx_tile(
     dx = tl.where(col == v_at, dv, 0.0)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
-
-def choose_max_with_index_backward_v_at(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
-        ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
-        PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if strided else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(2048, lib.cdiv(cols, BLOCK)),
-        )
-        return "split", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if strided else 8,
-        )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
-        )  # fmt: skip
-    # a row fits in registers
-    if 0 < cols <= (128 if aligned else 512) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
-        )  # fmt: skip
-    # any width
-    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 8 if cols <= 8192 and aligned else 1
-    BLOCK = (
-        2048 // ROWS if strided
-        else (512 if cols <= 32768 else 4096) if not aligned
-        else 128 if cols <= 8192
-        else 4096 if rows < 8 * gpu.sms
-        else 1024
-    )  # fmt: skip
-    return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
-    )  # fmt: skip
+choose_max_with_index_backward_v_at = choose_max_with_index_float
 
 
 def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:

@@ -294,54 +294,7 @@ def moe_linear_backward_dw_tiles(
     inside = (m < N) & (n < K)
     tl.store(dw_ptr + batch * dw_batch + n * dw_n + m * dw_m, dw_sum, mask=inside)
 
-
-def choose_moe_linear_backward_dx(
-    M: int, N: int, segments: int, itemsize: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in the widest tiles
-    if (
-        gpu.shared >= 99
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
-    ):
-        return "large", lib.tile(
-            128, 256, 128 // itemsize, 8, 3, SEGMENTS=max(1, lib.pow2(segments)),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 99
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(
-            128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3,
-            SEGMENTS=max(1, lib.pow2(segments)),
-        )  # fmt: skip
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
-            SEGMENTS=max(1, lib.pow2(segments)),
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 64
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
-    ):
-        return "thin", lib.tile(
-            64, 16, 256 // itemsize, 4, 4, SEGMENTS=max(1, lib.pow2(segments)),
-        )  # fmt: skip
-    # by pointers, in small tiles
-    return "small", lib.tile(
-        64, 64, 32, 4, 3 if itemsize <= 4 else 2, SEGMENTS=max(1, lib.pow2(segments)),
-    )  # fmt: skip
+choose_moe_linear_backward_dx = choose_moe_linear
 
 
 def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:

@@ -350,34 +350,7 @@ def swiglu_backward_strided(
         mask=inside,
     )
 
-
-def choose_swiglu_backward(
-    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # every operand lies in one run
-    if outer * middle == 1:
-        return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = lib.pow2(
-        max(
-            1,
-            min(
-                inner,
-                (
-                    max(64, 4096 // max(1, middle))
-                    if transposed
-                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
-                ),
-            ),
-        )
-    )
-    return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if transposed else 2,
-    )  # fmt: skip
+choose_swiglu_backward = choose_swiglu
 
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:

@@ -130,7 +130,7 @@ def _shadow(module: types.ModuleType, calls: Calls, gpu: Gpu) -> dict[str, Any]:
     for step in _steps(own):
         choose, launch = f"choose_{step}", f"launch_{step}"
         force = getattr(vars(module)[launch], "in_force", None)
-        shadow[choose] = _noting_choice(own[choose], calls, force)
+        shadow[choose] = _noting_choice(step, own[choose], calls, force)
         if force:
             shadow[launch] = _noting_launch(own[launch], calls)
     return shadow
@@ -175,12 +175,13 @@ def _steps(own: Mapping[str, types.FunctionType]) -> Iterator[str]:
             yield step
 
 
-def _noting_choice(choose: types.FunctionType, calls: Calls, force: InForce | None) -> Any:
+def _noting_choice(
+    step: str, choose: types.FunctionType, calls: Calls, force: InForce | None
+) -> Any:
     def note(**facts: int) -> tuple[str, dict[str, int]]:
         key = force.key(here(), calls.tensors, facts) if force else ()
         tuned = force.tuned.get(key) if force else None
         variant, config = (tuned or choose)(**facts)
-        step = choose.__name__.removeprefix("choose_")
         calls.choices.append(Choice(step, of_gpu(facts), variant, dict(config), tuned is not None))
         return variant, config
 

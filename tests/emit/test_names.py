@@ -16,6 +16,7 @@ import pytest
 from tritongen import pipeline
 from tritongen.autodiff import gradient
 from tritongen.check import check
+from tritongen.emit import walked
 from tritongen.emit.launch import LAUNCH_WORDS
 from tritongen.emit.scopes import BadNames, check_names
 from tritongen.errors import Source, Span, SpecError
@@ -141,7 +142,9 @@ ROWS = "op {}<T: float>(x: T[N, D]) -> y: T[N, D] {{ y[n, d] = x[n, d] - max[k](
 def test_an_op_may_be_called_as_a_function_of_another(name):
     for ops in (["a", name], [name, "a"]):
         built = pipeline.build("\n".join(map(ROWS.format, ops)))
-        functions = [f.name for f in ast.parse(built.raw).body if isinstance(f, ast.FunctionDef)]
+        tree = ast.parse(built.raw)
+        functions = [f.name for f in tree.body if isinstance(f, ast.FunctionDef)]
+        functions += walked.alike(tree)
         assert len(functions) == len(set(functions)) and set(ops) < set(functions)
         steps = [s.name for plans in built.plans.values() for p in plans for s in p.steps]
         assert {f"choose_{s}" for s in steps} < set(functions)

@@ -1,5 +1,6 @@
 """Tuned choices: what is tried, what is stored, what a damaged file does, and how a call finds one."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -64,6 +65,26 @@ ROWS = {
     "itemsize": 2,
     **of_gpu({"gpu": lib.Gpu()}),
 }
+
+
+def test_a_chooser_by_a_second_name_is_noted_and_tuned_by_itself():
+    """`choose_matmul_backward_da = choose_matmul`: the same rules, of another step."""
+    built = pipeline.build(open("specs/matmul.op").read(), gradients=True)
+    module, steps = load_text("matmul", built.raw), choosers(built.raw, "matmul_backward")
+    assert module.choose_matmul_backward_da is module.choose_matmul
+    a, b, dy = (torch.empty(64, 64, device="meta") for _ in range(3))
+    calls = trace.trace(module, "matmul_backward", dict(a=a, b=b, dy=dy))
+    assert (
+        [c.step for c in calls.choices] == [*steps] == ["matmul_backward_da", "matmul_backward_db"]
+    )
+    first = steps["matmul_backward_da"].with_first("small", {"num_warps": 2}, vars(module))
+    asked = inspect.signature(first).parameters
+    variant, config = first(**{n: v for n, v in calls.choices[0].facts.items() if n in asked})
+    assert (variant, config["num_warps"], first.__name__) == (
+        "small",
+        2,
+        "choose_matmul_backward_da",
+    )
 
 
 # ---- candidates ---------------------------------------------------------------------------------

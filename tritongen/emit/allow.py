@@ -30,12 +30,18 @@ def walk(source: str) -> None:
     tree = walked.parsed(source)
     inside = [list(walked.walk(top)) for top in tree.body]
     own = {n.name for nodes in inside for n in nodes if isinstance(n, ast.FunctionDef)}
-    functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)]
+    alike = walked.alike(tree)
+    functions = [*(n.name for n in tree.body if isinstance(n, ast.FunctionDef)), *alike]
+    own |= alike.keys()
     if twice := sorted(n for n in own if functions.count(n) > 1):
         raise NotAllowed(f"two functions are called {twice[0]}: rename one of the ops")
     for top in tree.body:
-        if not isinstance(top, ast.FunctionDef):
-            raise NotAllowed(f"line {top.lineno}: {ast.unparse(top)[:80]}")
+        match top:
+            case ast.FunctionDef():
+                continue
+            case ast.Assign([ast.Name(name)]) if alike.get(name) in own:
+                continue
+        raise NotAllowed(f"line {top.lineno}: {ast.unparse(top)[:80]}")
     for nodes in inside:
         for node in nodes:
             if not _allowed(node, own) and not _is_of_local_lib(node, nodes):

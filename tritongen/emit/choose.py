@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from tritongen.emit.facts import used_facts
 from tritongen.emit.view import call_lines, in_groups
@@ -38,18 +38,31 @@ Candidate = tuple[str, str, tuple[str, ...]]  # when, why, lines
 class ChooseView:
     """One function, as texts."""
 
-    heading: str
+    name: str
+    parameters: tuple[str, ...]
     first: tuple[Candidate, ...]  # of which the first that holds is taken, before estimates are
     table: tuple[str, ...]  # lines that ask for the least of those; none where nothing has one
     others: tuple[Candidate, ...]  # where no row of the table may run
+    same_as: str = ""  # one before it whose rules these are
+
+    @property
+    def heading(self) -> str:
+        return "\n".join(call_lines(self.name, self.parameters, end=" -> tuple[str, dict]:"))
+
+
+def with_shared(views: Iterable[ChooseView]) -> Iterator[ChooseView]:
+    """The choosers of a module in turn: a gradient often goes by the rules of its op."""
+    first: dict[ChooseView, str] = {}
+    for view in views:
+        known = first.setdefault(replace(view, name=""), view.name)
+        yield view if known == view.name else replace(view, same_as=known)
 
 
 def choose_view(step: Step) -> ChooseView:
-    parameters = [f"{n}: {kind}" for n, kind in used_facts(step)]
-    heading = call_lines(f"choose_{step.name}", parameters, end=" -> tuple[str, dict]:")
     first, compared, others = in_turn(step)
     return ChooseView(
-        "\n".join(heading),
+        f"choose_{step.name}",
+        tuple(f"{n}: {kind}" for n, kind in used_facts(step)),
         tuple(map(_candidate, first)),
         _table(step, compared, bool(others)),
         tuple(map(_candidate, others)),

@@ -104,7 +104,7 @@ def collisions(
         launching |= said if function.name.startswith("launch_") else set()
     inside.update(_yielding(launching, spec, marks))
     outside = frozenset(_outside(tree, functions, marks))
-    generated = {f.name for f in own} - {name}
+    generated = {f.name for f in own} - {name} | walked.alike(tree).keys()
     if host & {p.name for p in op.params}:  # those functions have parameters of their own names
         generated |= {f"run_{name}", f"run_{name}_reference", f"run_{name}_torch"}
     suffix, made = "", {marks.plain(f) for f in generated}

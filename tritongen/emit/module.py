@@ -12,6 +12,7 @@ from collections.abc import Set
 from types import SimpleNamespace
 
 from tritongen.emit import allow, library, scopes, walked
+from tritongen.emit.choose import with_shared
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.op_view import environment, op_view
 
@@ -66,9 +67,13 @@ def module_source(
 
 def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = False) -> str:
     """The text of its ops, not looked at: what they import is not known."""
+    ops = [op_view(own) for item in items for own in item.printed]
+    launches = [launch for op in ops for launch in op.launches]
+    for launch, choose in zip(launches, with_shared(v.choose for v in launches), strict=True):
+        launch.choose = choose
     module = SimpleNamespace(
         source=source_name,
-        ops=[op_view(own) for item in items for own in item.printed],
+        ops=ops,
         runtime=not standalone,
         version=library.version(),
     )

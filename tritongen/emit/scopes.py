@@ -29,6 +29,7 @@ def check_names(source: str, imported: Set[str]) -> None:
             if top.name in known - BUILTINS:
                 raise _bad(top, top.name, f"`{top.name}` is defined twice")
             known.add(top.name)
+    known |= walked.alike(tree).keys()
     for top in tree.body:
         if isinstance(top, ast.FunctionDef):
             _Function(frozenset(known), functions, _is_kernel(top)).function(top, frozenset())

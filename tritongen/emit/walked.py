@@ -36,5 +36,15 @@ def _fields(kind: str) -> tuple[str, ...]:
     return tuple(f for f in reversed(getattr(ast, kind)._fields) if f not in ("ctx", "op", "ops"))
 
 
+def alike(tree: ast.Module) -> dict[str, str]:
+    """The functions of a module that are another one by a second name, `choose_f_backward = choose_f`."""
+    found = {}
+    for top in tree.body:
+        match top:
+            case ast.Assign([ast.Name(name)], ast.Name(other)) if name.startswith("choose_"):
+                found[name] = other
+    return found
+
+
 def names(tree: ast.AST) -> list[ast.Name]:
     return [n for n in walk(tree) if isinstance(n, ast.Name)]

@@ -81,12 +81,18 @@ class Chooser:
 
 def choosers(source: str, op: str) -> dict[str, Chooser]:
     """The choosers of one op's steps, by step; those of another shape than ours are left out."""
-    found = {}
+    found, functions = {}, dict[str, ast.FunctionDef]()
     for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and is_of(node.name, op, "choose_"):
-            branches = _branches(node)
-            if branches:
-                found[node.name.removeprefix("choose_")] = Chooser(node, branches)
+        match node:
+            case ast.FunctionDef(name):
+                functions[name] = node
+            case ast.Assign([ast.Name(name)], ast.Name(other)) if other in functions:
+                # By the rules of another one, but tuned by itself.
+                functions[name] = copy.copy(functions[other])
+                functions[name].name = name
+    for name, function in functions.items():
+        if is_of(name, op, "choose_") and (branches := _branches(function)):
+            found[name.removeprefix("choose_")] = Chooser(function, branches)
     return found
 
 
