@@ -774,7 +774,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=10,
+    lib=11,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -2305,7 +2305,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=10,
+    lib=11,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

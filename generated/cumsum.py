@@ -193,7 +193,7 @@ def cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=10,
+    lib=11,
     allocate=allocate_cumsum,
     reference=cumsum_reference,
     equals=cumsum_torch,
@@ -395,7 +395,7 @@ def cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumsum.op",
-    lib=10,
+    lib=11,
     allocate=allocate_cumsum_backward,
     reference=cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

@@ -246,7 +246,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=10,
+    lib=11,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -699,7 +699,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=10,
+    lib=11,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

@@ -200,7 +200,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=10,
+    lib=11,
     allocate=allocate_kl_div,
     reference=kl_div_reference,
     equals=kl_div_torch,
@@ -379,7 +379,7 @@ def kl_div_backward_reference(
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=10,
+    lib=11,
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
     linear=(("dloss",),),

@@ -281,7 +281,7 @@ def choose_linear(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
@@ -291,7 +291,7 @@ def choose_linear(
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
+            BLOCK_M := 128 if lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
@@ -506,7 +506,7 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/linear.op",
-    lib=10,
+    lib=11,
     allocate=allocate_linear,
     reference=linear_reference,
     equals=linear_torch,
@@ -1089,7 +1089,7 @@ def choose_linear_backward_dx(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
@@ -1099,7 +1099,7 @@ def choose_linear_backward_dx(
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
+            BLOCK_M := 128 if lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
@@ -1490,7 +1490,7 @@ def linear_backward_reference(
 
 @runtime.op(
     "specs/linear.op",
-    lib=10,
+    lib=11,
     allocate=allocate_linear_backward,
     reference=linear_backward_reference,
     precision=("matmul",),

@@ -283,7 +283,7 @@ def choose_linear_gelu(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
             BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "presplit lhs", 4 * M * K),
@@ -293,7 +293,7 @@ def choose_linear_gelu(
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "presplit", 4 * (M * K + K * N)),
         ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
+            BLOCK_M := 128 if lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "presplit rhs", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
@@ -502,7 +502,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=10,
+    lib=11,
     allocate=allocate_linear_gelu,
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
@@ -941,7 +941,7 @@ def linear_gelu_forward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=10,
+    lib=11,
     allocate=allocate_linear_gelu_forward,
     reference=linear_gelu_forward_reference,
     precision=("matmul",),
@@ -1515,7 +1515,7 @@ def linear_gelu_backward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=10,
+    lib=11,
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),

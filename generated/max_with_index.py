@@ -443,7 +443,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=10,
+    lib=11,
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
@@ -664,7 +664,7 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=10,
+    lib=11,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("dv",),),

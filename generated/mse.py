@@ -205,7 +205,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/mse.op",
-    lib=10,
+    lib=11,
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
@@ -470,7 +470,7 @@ def mse_backward_reference(
 
 @runtime.op(
     "specs/mse.op",
-    lib=10,
+    lib=11,
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),

@@ -358,7 +358,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_max.op",
-    lib=10,
+    lib=11,
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
@@ -640,7 +640,7 @@ def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/row_max.op",
-    lib=10,
+    lib=11,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
     linear=(("dy",),),

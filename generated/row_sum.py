@@ -187,7 +187,7 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=10,
+    lib=11,
     allocate=allocate_row_sum,
     reference=row_sum_reference,
     equals=row_sum_torch,
@@ -315,7 +315,7 @@ def row_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=10,
+    lib=11,
     allocate=allocate_row_sum_backward,
     reference=row_sum_backward_reference,
     linear=(("x", "dy"),),

@@ -36,6 +36,11 @@ def spread(programs: int, tiles: int, most: int) -> int:
     return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
 
 
+def filled(tiles: int, programs: int) -> bool:
+    """Whether tiles that programs take in waves leave at most two sevenths of the places in these empty."""
+    return 7 * tiles >= 5 * programs * cdiv(tiles, programs)
+
+
 def tile(m: int, n: int, k: int, warps: int, stages: int, **more: int) -> dict[str, int]:
     """The config of a product in tiles of m x n sums, k terms a step. `more`: PROGRAMS a multiprocessor, PARTS of K, ..."""
     return {

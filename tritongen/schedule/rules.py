@@ -49,6 +49,11 @@ def spread(programs: int, tiles: int, most: int) -> int:
     return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
 
 
+def filled(tiles: int, programs: int) -> bool:
+    """Whether tiles that programs take in waves leave at most two sevenths of the places in these empty."""
+    return 7 * tiles >= 5 * programs * cdiv(tiles, programs)
+
+
 OF_GPU = (
     "sms",
     "shared",
@@ -60,6 +65,7 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "cdiv": cdiv,
     "parts": parts,
     "spread": spread,
+    "filled": filled,
     "min": min,
     "max": max,
 }

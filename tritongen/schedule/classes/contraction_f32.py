@@ -80,9 +80,9 @@ def half(
 
 
 def filled(times: str, n: int, programs: int) -> str:
-    """Whether tiles of 128 x n leave at most two sevenths of their last wave empty."""
-    tiles, slots = f"{times}cdiv(M, 128) * cdiv(N, {n})", f"{programs} * sms"
-    return f"7 * {tiles} >= 5 * {slots} * cdiv({tiles}, {slots})"
+    """Whether tiles of 128 x n fill their waves, so many programs a multiprocessor."""
+    slots = f"{programs} * sms" if programs > 1 else "sms"
+    return f"filled({times}cdiv(M, 128) * cdiv(N, {n}), {slots})"
 
 
 def few_rows(kernel: KernelPlan, times: str) -> Variant:
