@@ -357,23 +357,20 @@ class Addressing(Parameters):
         """
         parts = affine(p)
         weights = {a.name: w for a, w in parts[0].items() if isinstance(a, Idx)} if parts else {}
-        for axis in {
-            self.axis_of[n].name: self.axis_of[n] for n in weights if n in self.axis_of
-        }.values():
+        axes = {
+            self.axis_of[name].name: self.axis_of[name] for name in weights if name in self.axis_of
+        }
+        for axis in axes.values():
             run = tuple(d.index for d in axis.digits)
-            if (
-                len(run) == 1
-                or not weights.keys() >= set(run)
-                or any(d.lo.terms for d in axis.digits)
-            ):
+            if len(run) == 1 or any(d.index not in weights or d.lo.terms for d in axis.digits):
                 continue
-            each = {name: axis.extent_of(run[k + 1 :]) for k, name in enumerate(run)}
-            if all(weights[name] == weights[run[-1]] * apart for name, apart in each.items()):
-                whole = "".join(run) + "_whole"
+            last = weights[run[-1]]
+            if all(weights[n] == last * axis.extent_of(run[k + 1 :]) for k, n in enumerate(run)):
+                whole = " ".join(run)  # what no index is called
                 self.index[whole] = self.run_text(run)
                 for name in run:
                     p = p - weights[name] * index(name)
-                p = p + weights[run[-1]] * index(whole)
+                p = p + last * index(whole)
         return p
 
     def _named(self, p: Poly, wish: str) -> str:
