@@ -229,6 +229,7 @@ def choose_avg_pool2d(
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
+        and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
@@ -237,7 +238,7 @@ def choose_avg_pool2d(
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -578,7 +579,7 @@ def choose_avg_pool2d_backward(
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
             ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),

@@ -199,6 +199,7 @@ def choose_max_pool1d(
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
+        and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
@@ -207,7 +208,7 @@ def choose_max_pool1d(
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
             ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),
@@ -611,6 +612,7 @@ def choose_max_pool1d_backward_y_at(
         and dilation >= 0
         and 0 < terms <= 64
         and max(lines, cols_extent) < 1 << 30
+        and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
@@ -619,7 +621,7 @@ def choose_max_pool1d_backward_y_at(
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30:
+    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
             ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),

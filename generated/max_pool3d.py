@@ -282,6 +282,7 @@ def choose_max_pool3d(
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, cols_extent) < 1 << 30
+        and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
@@ -290,7 +291,7 @@ def choose_max_pool3d(
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -851,6 +852,7 @@ def choose_max_pool3d_backward_y_at(
         and dilation >= 0
         and 0 < terms <= 64
         and max(lines, cols_extent) < 1 << 30
+        and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
@@ -859,7 +861,7 @@ def choose_max_pool3d_backward_y_at(
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30:
+    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
