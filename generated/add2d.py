@@ -184,6 +184,8 @@ def launch_add2d_float(x, y, z) -> None:
             VEC_X=lib.vec(x.stride(0), x.stride(1)), VEC_Y=lib.vec(y.stride(0), y.stride(1)),
             VEC_Z=lib.vec(z.stride(0), z.stride(1), inner), **constants, **config,
         )  # fmt: skip
+
+
 choose_add2d_int = choose_add2d_float
 
 

@@ -1678,6 +1678,8 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
+
+
 choose_attention_backward_m = choose_attention_m
 
 
@@ -1977,6 +1979,8 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
+
+
 choose_attention_backward_dk = choose_attention_backward_dq
 
 
@@ -2013,6 +2017,8 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
             enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
+
+
 choose_attention_backward_dv = choose_attention_backward_dp_sum
 
 

@@ -1182,6 +1182,7 @@ def bmm_backward_db_combine(
     db_sum = tl.sum(db_sum, 0)
     tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
+
 choose_bmm_backward_da = choose_bmm
 
 
@@ -1263,6 +1264,8 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
+
+
 choose_bmm_backward_db = choose_bmm
 
 

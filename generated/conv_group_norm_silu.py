@@ -2104,6 +2104,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             **constants, **config,
         )  # fmt: skip
+
+
 choose_conv_group_norm_silu_forward_y = choose_conv_group_norm_silu_y
 
 
@@ -4051,9 +4053,13 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
             *arguments, **constants, **config,
         )  # fmt: skip
+
+
 choose_conv_group_norm_silu_backward_dvar_sum = (
     choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum
 )
+
+
 def launch_conv_group_norm_silu_backward_dvar_sum(
     x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
 ) -> None:

@@ -367,6 +367,7 @@ def cumprod_backward_dx_loop(
     if PASS != 1:
         tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
 
+
 choose_cumprod_backward_dx_prod = choose_cumprod
 
 

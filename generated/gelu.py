@@ -244,6 +244,7 @@ def gelu_backward_strided(
         mask=inside,
     )
 
+
 choose_gelu_backward = choose_gelu
 
 

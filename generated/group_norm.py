@@ -1668,6 +1668,8 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](*arguments, **constants, **config)
+
+
 choose_group_norm_backward_dvar_sum = choose_group_norm_backward_dy_rsqrt_sum
 
 

@@ -803,6 +803,8 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     else:
         grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_loop[grid](*arguments, **constants, **config)
+
+
 choose_int8_linear_backward_dsw = choose_int8_linear_backward_dsx
 
 

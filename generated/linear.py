@@ -1251,6 +1251,8 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
+
+
 choose_linear_backward_dw = choose_linear_backward_dx
 
 

@@ -797,6 +797,7 @@ def linear_gelu_forward_combine(
     y = lib.times_ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
+
 choose_linear_gelu_forward = choose_linear_gelu
 
 
@@ -1287,6 +1288,8 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
+
+
 choose_linear_gelu_backward_dw = choose_linear_gelu_backward_dx
 
 

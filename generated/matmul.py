@@ -954,6 +954,7 @@ def matmul_backward_db_combine(
     db_sum = tl.sum(db_sum, 0)
     tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
+
 choose_matmul_backward_da = choose_matmul
 
 
@@ -1030,6 +1031,8 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
+
+
 choose_matmul_backward_db = choose_matmul
 
 

@@ -558,6 +558,7 @@ def max_with_index_backward_dx_tile(
     dx = tl.where(col == v_at, dv, 0.0)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
+
 choose_max_with_index_backward_v_at = choose_max_with_index_float
 
 

@@ -294,6 +294,7 @@ def moe_linear_backward_dw_tiles(
     inside = (m < N) & (n < K)
     tl.store(dw_ptr + batch * dw_batch + n * dw_n + m * dw_m, dw_sum, mask=inside)
 
+
 choose_moe_linear_backward_dx = choose_moe_linear
 
 

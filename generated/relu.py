@@ -237,6 +237,7 @@ def relu_backward_strided(
         mask=inside,
     )
 
+
 choose_relu_backward = choose_relu
 
 

@@ -350,6 +350,7 @@ def swiglu_backward_strided(
         mask=inside,
     )
 
+
 choose_swiglu_backward = choose_swiglu
 
 

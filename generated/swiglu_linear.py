@@ -518,6 +518,7 @@ def swiglu_linear_forward_combine(
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
+
 choose_swiglu_linear_forward = choose_swiglu_linear
 
 

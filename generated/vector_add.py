@@ -77,6 +77,8 @@ def launch_vector_add_float(x, y, z) -> None:
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["BLOCK"]),)
     vector_add_float_flat[grid](*arguments, **constants, **config)
+
+
 choose_vector_add_int = choose_vector_add_float
 
 

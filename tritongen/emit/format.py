@@ -80,14 +80,15 @@ def _by_black(text: str) -> str:
 
 
 def _apart(lines: list[str]) -> str:
-    """With two blank lines before each function and the comments above it."""
+    """With two blank lines before each function, the comments and decorators above it, and its second names."""
     out: list[str] = []
+    decorated = False
     for line in lines:
-        if line.startswith(("def ", "@", "#")) and not (
-            out and out[-1].startswith(("@", "#", ")"))
-        ):
+        begins = line.startswith(("def ", "@", "#", "choose_")) and not decorated
+        if begins and not (out and out[-1].startswith("#")):
             while out and not out[-1]:
                 out.pop()
             out += ["", ""]
+        decorated = line.startswith("@") or decorated and not line.startswith("def ")
         out.append(line)
     return "\n".join(out).strip("\n") + "\n"
