@@ -144,6 +144,12 @@ CLASSES: dict[str, tuple[Source, ...]] = {
         constants={"stride": (1,), "pad": (0,), "dil": (1,), "groups": (1,)},
         layouts=CHANNELS_LAST,
     ),
+    "few images": specs(
+        "conv1d conv2d conv3d",
+        {"N": (1, 4), "C": (64, 2048), "F": (64, 2048), "D": (1, 16), "H": (4, 64), "W": (4, 64)}
+        | {"K": (1, 3), "R": (1, 5), "S": (1, 5), "L": (8, 4096)},
+        **CONVOLVED,
+    ),
     "few columns": (
         *specs("conv1d conv2d conv3d", IMAGE | WINDOW | {"F": (1, 7)}, **CONVOLVED),
         *specs("conv1d conv2d", IMAGE | WINDOW | {"F": (1, 512), "C": (1, 8)}, **CONVOLVED),
