@@ -163,9 +163,6 @@ SPILLS = {
     "conv_transpose3d_tiles": 640,
     "conv_group_norm_silu_conv2d_taps": 768,
     "conv_group_norm_silu_conv2d_tiles": 512,
-    # Three products of TF32 in tiles of 128 x 128, on sm_80 and sm_120, which have no wgmma.
-    "conv2d_tiles": 384,
-    "conv_transpose1d_taps": 448,
     "conv1d_patches": 256,  # on sm_80, which has no descriptors and never takes it
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it
