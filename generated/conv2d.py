@@ -655,7 +655,14 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     outer = (F // groups) * N * P
     lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = (F // groups) * N * groups
-    one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(x, w)
+    one_tap = (
+        R * S == 1
+        and groups == 1
+        and stride == 1
+        and pad == 0
+        and lib.takes_tiles(x, w)
+        and not lib.repeats(x, w)
+    )
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
     patched = lib.takes_patches(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2),
@@ -1901,7 +1908,14 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     outer = Cg * H * N * W
     lanes_extent = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = Cg * H * N * groups
-    one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(dy, w)
+    one_tap = (
+        R * S == 1
+        and groups == 1
+        and stride == 1
+        and pad == 0
+        and lib.takes_tiles(dy, w)
+        and not lib.repeats(dy, w)
+    )
     as_rows = dy.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     packed_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),

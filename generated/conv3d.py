@@ -445,7 +445,13 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     PRECISION = runtime.f32_precision("conv")
     M = N * O * P * Q
     places = O * P * Q
-    one_tap = K * R * S == 1 and stride == 1 and pad == 0 and lib.takes_tiles(x, w)
+    one_tap = (
+        K * R * S == 1
+        and stride == 1
+        and pad == 0
+        and lib.takes_tiles(x, w)
+        and not lib.repeats(x, w)
+    )
     as_rows = x.permute(0, 2, 3, 4, 1).is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
     patched = lib.takes_patches(
         x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True

@@ -727,6 +727,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     M = N * P * Q
     N_ = Cg * groups
     places = P * Q
+    one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w) and not lib.repeats(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
@@ -735,11 +736,10 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
         M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
-        places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
-        as_rows=as_rows, patched=patched, covered=lib.covered(N, P, Q, apart=conv2d.stride(3)),
-        itemsize=x.element_size(), stored_bytes=conv2d.element_size(),
-        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
+        covered=lib.covered(N, P, Q, apart=conv2d.stride(3)), itemsize=x.element_size(),
+        stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -1991,6 +1991,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     M = N * P * Q
     N_ = Cg * groups
     places = P * Q
+    one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w) and not lib.repeats(x, w)
     as_rows = (
         x.permute(0, 2, 3, 1).is_contiguous()
         and conv2d.permute(0, 2, 3, 1).is_contiguous()
@@ -2003,11 +2004,10 @@ def launch_conv_group_norm_silu_forward_conv2d(
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
         M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
-        places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
-        as_rows=as_rows, patched=patched, covered=lib.covered(N, P, Q, apart=conv2d.stride(3)),
-        itemsize=x.element_size(), stored_bytes=conv2d_kept.element_size(),
-        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
-        padded_bytes=padded_bytes, gpu=gpu,
+        places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
+        covered=lib.covered(N, P, Q, apart=conv2d.stride(3)), itemsize=x.element_size(),
+        stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -4406,6 +4406,9 @@ def launch_conv_group_norm_silu_backward_dx(
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
     places = H * W
+    one_tap = (
+        R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w) and not lib.repeats(dconv2d, w)
+    )
     as_rows = dconv2d.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     itemsize = (
         8
@@ -4415,8 +4418,7 @@ def launch_conv_group_norm_silu_backward_dx(
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
         M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1, places=places,
-        one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w), as_rows=as_rows,
-        itemsize=itemsize, stored_bytes=dx.element_size(),
+        one_tap=one_tap, as_rows=as_rows, itemsize=itemsize, stored_bytes=dx.element_size(),
         operand_bytes=dconv2d.nbytes + w.nbytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]

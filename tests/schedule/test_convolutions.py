@@ -71,6 +71,17 @@ def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
     assert not lib.takes_patches(meta(8, 64, 2**20, 2048), w, stepped=True)
 
 
+def test_an_image_that_repeats_itself_is_no_matrix():
+    """Descriptors would take a copy of each, which no estimate of one tap counts."""
+    x, w, b = meta(1, 64, 32, 32), meta(64, 64, 1, 1), meta(64)
+    named = [
+        {launch.kernel.fn.__name__ for launch in launches("conv2d", x=images, w=w, b=b)}
+        for images in (meta(8, 64, 32, 32), x.expand(8, -1, -1, -1))
+    ]
+    assert named[0] == {"conv2d_planes"}
+    assert not named[1] & {"conv2d_planes", "conv2d_rows"}
+
+
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
     call = dict(x=meta(64, 8, 225, 225), w=meta(128, 8, 5, 5), b=meta(128), stride=2)
     *_, launch = launches("conv2d", **call)

@@ -26,6 +26,11 @@ def takes_tiles(*operands: torch.Tensor) -> bool:
     return all(min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
 
 
+def repeats(*operands: torch.Tensor) -> bool:
+    """Whether one of these repeats itself along a batch: no descriptor does, and a copy is as large as it looks."""
+    return any(0 in x.stride()[:-2] for x in operands)
+
+
 def is_aligned(x: torch.Tensor) -> bool:
     """Whether rows are contiguous and begin at multiples of 16 bytes."""
     step = 16 // x.element_size()
@@ -133,10 +138,8 @@ def takes_patches(*operands: torch.Tensor, copied: bool = False, stepped: bool =
         if max(reach) >= 2**29:
             return False
     step = 16 // operands[0].element_size()
-    if any(0 in x.stride()[:-2] for x in operands):  # what repeats itself would be copied
-        return False
     aligned = (is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
-    return takes_tiles(*operands) and (copied or all(aligned))
+    return takes_tiles(*operands) and not repeats(*operands) and (copied or all(aligned))
 
 
 def every(x: torch.Tensor, *steps: int) -> torch.Tensor:

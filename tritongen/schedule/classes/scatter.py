@@ -272,17 +272,22 @@ def _sparse(name, sums, group: Group, stores, axes, box_axes):
         ),
         KernelPlan(f"{name}_gather", "tile", box_axes, rest, stores),
     )
+    return kernels, _sparse_variant(kernels, sums, last, tuple(summed.values()))
+
+
+def _sparse_variant(kernels, sums, last: ir.Nest, kept: tuple[ir.Nest, ...]) -> Variant:
+    """`last`: which term keeps the sums of a place; `kept`: those sums."""
     exact = all(n.dtype in ("i64", "i32") for n in sums)
     requires = "True" if exact else "not deterministic"
     few = "points * width <= places and places >= 1 << 23"
     extents = tuple(f"extent_{sums[0].coords.index(index(b.index))}" for b in sums[0].box)
-    rows = tuple(e for e, b in zip(extents, sums[0].box, strict=True) if b.index in places)
+    rows = tuple(e for e, b in zip(extents, sums[0].box, strict=True) if b in last.box)
     still = tuple(e for e in extents if e not in rows)
     scratch = (
         (last.name, "i64", rows),
-        *((n.name, n.dtype, ("max(0, terms)", *still)) for n in summed.values()),
+        *((n.name, n.dtype, ("max(0, terms)", *still)) for n in kept),
     )
-    return kernels, Variant(
+    return Variant(
         "sparse",
         few if exact else f"{few} and {requires}",
         "few terms: sums of the places that they name, and no others"
