@@ -73,13 +73,14 @@ def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
 
 def test_an_image_that_repeats_itself_is_no_matrix():
     """Descriptors would take a copy of each, which no estimate of one tap counts."""
-    x, w, b = meta(1, 64, 32, 32), meta(64, 64, 1, 1), meta(64)
-    named = [
-        {launch.kernel.fn.__name__ for launch in launches("conv2d", x=images, w=w, b=b)}
-        for images in (meta(8, 64, 32, 32), x.expand(8, -1, -1, -1))
-    ]
-    assert named[0] == {"conv2d_planes"}
-    assert not named[1] & {"conv2d_planes", "conv2d_rows"}
+    built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
+    module, one = load_text(built.name, built.raw), meta(1, 64, 32, 32)
+
+    def one_tap(x: torch.Tensor) -> bool:
+        calls = trace.trace(module, "conv2d", dict(x=x, w=meta(64, 64, 1, 1), b=meta(64)))
+        return calls.choices[0].facts["one_tap"]
+
+    assert one_tap(meta(8, 64, 32, 32)) and not one_tap(one.expand(8, -1, -1, -1))
 
 
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
