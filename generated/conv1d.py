@@ -88,10 +88,15 @@ def conv1d_taps(
     pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, R * chunks
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -108,8 +113,7 @@ def conv1d_taps(
     # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
-    for start in range(R * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         x_padded_terms = tl.cast(tap * dil, tl.int64) * x_padded_1 + k[None, :] * x_padded_3
@@ -131,16 +135,21 @@ def conv1d_taps(
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     b_rows = b_ptr + batch * b_batch
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if y_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
-        y = b + y_sum
-        y_f = n + batch * (F // groups)
-        tl.store(y_rows + y_f * y_1, y, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
+    else:
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
+            y = b + y_sum
+            y_f = n + batch * (F // groups)
+            tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -392,6 +401,35 @@ def conv1d_window(
 
 
 @triton.jit
+def conv1d_combine(
+    y_sum_parts_ptr, b_ptr, y_ptr, M, N2, P, F, b_batch, b_n, y_0, y_1, y_2,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    n_ = m // P
+    p = m % P
+    inside = (m < M) & (n < N2)
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
+    y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    y_sum = tl.sum(y_sum, 0)
+    b = tl.load(b_ptr + batch * b_batch + n * b_n, mask=n < N2).to(COMPUTE)
+    y = b + y_sum
+    y_f = n + batch * (F // groups)
+    tl.store(y_ptr + n_ * y_0 + y_f * y_1 + p * y_2, y, mask=inside)
+
+
+@triton.jit
 def conv1d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_0, x_1, x_2, w_batch, w_n, w_c, w_r,
     b_batch, b_n, y_0, y_1, y_2,
@@ -518,6 +556,12 @@ def choose_conv1d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -593,10 +637,13 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
+    PARTS = config.get("PARTS", 1)
+    y_sum_parts = lib.workspace(config, (groups, M, N_), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("patches", "wide", "taps"):
+    if variant in ("patches", "split", "wide", "taps"):
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "channels":
@@ -677,15 +724,15 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             groups=groups, R=R, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
             PRECISION=PRECISION, VEC_Y=lib.vec(y.stride(0), y.stride(1), P), **constants, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
+    elif variant in ("split", "wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
         w_padded = lib.reshaped(w_padded, groups, F // groups, R, c_padded)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F // groups, c_padded, P, L, F, *x_padded.stride(),
             *w_padded.stride(), *b.stride(), *y.stride(),
             groups=groups, R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, PRECISION=PRECISION,
-            **constants, **config,
+            **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -709,6 +756,13 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), PRECISION=PRECISION,
             **constants, **config,
+        )  # fmt: skip
+    if y_sum_parts is not None:
+        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        conv1d_combine[grid](
+            y_sum_parts, b, y, N * P, F // groups, P, F, *b.stride(), *y.stride(),
+            groups=groups, **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -886,10 +940,15 @@ def conv1d_backward_dx_taps(
     dil: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    chunks = tl.cdiv(f0_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, R * chunks
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -900,8 +959,7 @@ def conv1d_backward_dx_taps(
     #     (l + pad - r * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(f0_padded, BLOCK_K)
-    for start in range(R * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         dy_padded_p_num = l + pad - tap * dil
@@ -929,14 +987,19 @@ def conv1d_backward_dx_taps(
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < Cg)
-        dx_sum = dx_sum_halves[half]
-        dx_c = n + batch * Cg
-        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * Cg + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
+            dx_sum = dx_sum_halves[half]
+            dx_c = n + batch * Cg
+            tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1123,6 +1186,34 @@ def conv1d_backward_dx_window(
 
 
 @triton.jit
+def conv1d_backward_dx_combine(
+    dx_sum_parts_ptr, dx_ptr, M, Cg, L, dx_0, dx_1, dx_2,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    n_ = m // L
+    l = m % L
+    inside = (m < M) & (n < Cg)
+    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (l + pad - r * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r])
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * Cg + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dx_sum = tl.sum(dx_sum, 0)
+    dx_c = n + batch * Cg
+    tl.store(dx_ptr + n_ * dx_0 + dx_c * dx_1 + l * dx_2, dx_sum, mask=inside)
+
+
+@triton.jit
 def conv1d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2, w_0, w_1, w_2, dx_0, dx_1, dx_2,
     groups: tl.constexpr, R: tl.constexpr, f0_count: tl.constexpr, INDEX: tl.constexpr,
@@ -1250,10 +1341,15 @@ def conv1d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, P * chunks
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * chunks)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1268,8 +1364,7 @@ def conv1d_backward_dw_taps(
     # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    for start in range(P * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         x_padded_terms = tl.cast(tap * stride, tl.int64) * x_padded_1 + k[None, :] * x_padded_2
@@ -1291,14 +1386,19 @@ def conv1d_backward_dw_taps(
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        dw_f = n + batch * (F // groups)
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            dw_sum = dw_sum_halves[half]
+            dw_f = n + batch * (F // groups)
+            tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1416,6 +1516,33 @@ def conv1d_backward_dw_window(
             kept[i],
             mask=(row < rows) & (col + i * BLOCK < R),
         )
+
+
+@triton.jit
+def conv1d_backward_dw_combine(
+    dw_sum_parts_ptr, dw_ptr, M, N2, F, R, dw_0, dw_1, dw_2,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    c = m // R
+    r = m % R
+    inside = (m < M) & (n < N2)
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
+    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dw_sum = tl.sum(dw_sum, 0)
+    dw_f = n + batch * (F // groups)
+    tl.store(dw_ptr + dw_f * dw_0 + c * dw_1 + r * dw_2, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1594,6 +1721,12 @@ def choose_conv1d_backward_dx(
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1666,10 +1799,13 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, R * f0_count, *dy.shape) < 2_000_000_000 else tl.int64
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (groups, M, Cg), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("wide", "taps"):
+    if variant in ("split", "wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
     if variant == "channels":
@@ -1716,13 +1852,13 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
+    elif variant in ("split", "wide", "taps"):
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, Cg, f0_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
             groups=groups, R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, PRECISION=PRECISION,
-            **constants, **config,
+            **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1747,6 +1883,13 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), pad=pad, dil=dil, stride=stride,
             RUN_DY=dy.stride(1) == 1 < f0_count, VEC_W=math.gcd(16, w.stride(1), w.stride(2)),
             RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants, **config,
+        )  # fmt: skip
+    if dx_sum_parts is not None:
+        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(Cg, max(32, min(256, 2048 // PARTS))),)
+        conv1d_backward_dx_combine[grid](
+            dx_sum_parts, dx, L * N, Cg, L, *dx.stride(),
+            groups=groups, **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)),
+            PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1781,6 +1924,12 @@ def choose_conv1d_backward_dw(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1832,13 +1981,13 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
-    constants = dict(
-        COMPUTE=COMPUTE, P=P, groups=groups, dil=dil, pad=pad, stride=stride,
-        enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant in ("patches", "wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (groups, M, N_), compute, dy.device)
+    constants = dict(groups=groups, COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant in ("patches", "split", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
     if variant == "runs":
@@ -1846,15 +1995,16 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_runs[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, Cg, F, L, *x.stride(), *dy.stride(),
             *dw.stride(),
-            VEC_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)), N=N,
-            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), **constants, **config,
+            VEC_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)), N=N, dil=dil, pad=pad,
+            P=P, stride=stride, VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
+            **constants, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(R, config["STEPS"] * config["BLOCK"]),)
         conv1d_backward_dw_window[grid](
             x, dy, dw, Cg * (F // groups) * groups, R, Cg, F, L, *x.stride(), *dy.stride(),
             *dw.stride(),
-            N=N, **constants, **config,
+            N=N, P=P, dil=dil, pad=pad, stride=stride, **constants, **config,
         )  # fmt: skip
     elif variant == "patches":
         BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
@@ -1874,16 +2024,18 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         conv1d_backward_dw_patches[grid](
             x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, F,
             x_padded.stride(1), *dw.stride(),
-            PATCH_C=PATCH_C, PATCH_R=PATCH_R, PRECISION=PRECISION,
-            VEC_DW=lib.vec(dw.stride(0), dw.stride(1), R), **constants, **config,
+            P=P, PATCH_C=PATCH_C, PATCH_R=PATCH_R, stride=stride, pad=pad, dil=dil,
+            PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), R), **constants,
+            **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
+    elif variant in ("split", "wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n__padded)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, Cg * R, F // groups, n__padded, R, Cg, L, F,
             *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
-            INDEX=INDEX, PRECISION=PRECISION, **constants, **config,
+            P=P, INDEX=INDEX, dil=dil, pad=pad, stride=stride, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1897,10 +2049,17 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
-            N=N, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)),
-            RUN_X=x.stride(0) == 1 < N,
+            N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), dil=dil, pad=pad,
+            stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), PRECISION=PRECISION,
             **constants, **config,
+        )  # fmt: skip
+    if dw_sum_parts is not None:
+        grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        conv1d_backward_dw_combine[grid](
+            dw_sum_parts, dw, Cg * R, F // groups, F, R, *dw.stride(),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

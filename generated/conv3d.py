@@ -109,10 +109,15 @@ def conv3d_taps(
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K * R * S * chunks
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K * R * S * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -134,8 +139,7 @@ def conv3d_taps(
     #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
     #     w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
-    for start in range(K * R * S * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         k_ = tap // (R * S)
@@ -178,17 +182,22 @@ def conv3d_taps(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if y_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
-        #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
-        y = b + y_sum
-        tl.store(y_rows + n * y_1, y, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
+    else:
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
+            y = b + y_sum
+            tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -272,6 +281,38 @@ def conv3d_planes(
             #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
             tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
+
+
+@triton.jit
+def conv3d_combine(
+    y_sum_parts_ptr, b_ptr, y_ptr, M, F, OPQ, PQ, O, Q, P, b_n, y_0, y_1, y_2, y_3, y_4,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // OPQ
+    o = m // PQ % O
+    p = m // Q % P
+    q = m % Q
+    inside = (m < M) & (n < F)
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
+    #     w[f, c, k_, r, s])
+    y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    y_sum = tl.sum(y_sum, 0)
+    b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+    # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+    #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
+    y = b + y_sum
+    tl.store(y_ptr + n_ * y_0 + n * y_1 + o * y_2 + p * y_3 + q * y_4, y, mask=inside)
 
 
 @triton.jit
@@ -409,6 +450,12 @@ def choose_conv3d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -469,10 +516,12 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
-    if variant in ("patches", "wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
+    if variant in ("patches", "split", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
@@ -485,7 +534,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, F, C)
@@ -498,7 +548,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         )
         conv3d_planes[grid](
             x_tiles, w_tiles, b, y, N, O * P * Q, F, C, b.stride(0), *y.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(
@@ -530,17 +581,18 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, N, O, P, Q, x_padded.stride(1),
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
             K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
-            pad=pad, stride=stride,
-            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q), **constants,
-            **config,
+            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q),
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
+    elif variant in ("split", "wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_taps[grid](
             x_padded, w_padded, b, y, N * O * P * Q, F, c_padded, O * P * Q, P * Q, O, Q, P, D, H,
             W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *y.stride(),
-            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, **constants, **config,
+            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -558,7 +610,15 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            **constants, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if y_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        conv3d_combine[grid](
+            y_sum_parts, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, b.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -829,6 +889,7 @@ def conv3d_backward_dx_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    chunks = tl.cdiv(f_padded, BLOCK_K)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -876,7 +937,6 @@ def conv3d_backward_dx_taps(
     #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
     #     w[f, c, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1123,10 +1183,15 @@ def conv3d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, O * P * Q * chunks
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, O * P * Q * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1147,8 +1212,7 @@ def conv3d_backward_dw_taps(
     # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
     #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    for start in range(O * P * Q * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         o = tap // (P * Q)
@@ -1191,13 +1255,45 @@ def conv3d_backward_dw_taps(
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dw_combine(
+    dw_sum_parts_ptr, dw_ptr, M, F, KRS, RS, K, S, R, dw_0, dw_1, dw_2, dw_3, dw_4,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    k_ = m // RS % K
+    r = m // S % R
+    s = m % S
+    inside = (m < M) & (n < F)
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
+    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dw_sum = tl.sum(dw_sum, 0)
+    tl.store(dw_ptr + n * dw_0 + c * dw_1 + k_ * dw_2 + r * dw_3 + s * dw_4, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1513,6 +1609,12 @@ def choose_conv3d_backward_dw(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1561,9 +1663,12 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
+    if variant in ("patches", "split", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
@@ -1594,14 +1699,14 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), dw.stride(3), S),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
+    elif variant in ("split", "wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
             W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1621,6 +1726,13 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if dw_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        conv3d_backward_dw_combine[grid](
+            dw_sum_parts, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

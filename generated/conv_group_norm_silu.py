@@ -80,10 +80,15 @@ def conv_group_norm_silu_conv2d_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(c2_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
+    if conv2d_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -101,8 +106,7 @@ def conv_group_norm_silu_conv2d_taps(
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(c2_padded, BLOCK_K)
-    for start in range(R * S * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
@@ -141,15 +145,20 @@ def conv_group_norm_silu_conv2d_taps(
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if conv2d_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        conv2d_sum = conv2d_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
-        conv2d = b + conv2d_sum
-        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
+    else:
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -229,6 +238,37 @@ def conv_group_norm_silu_conv2d_planes(
             tl.store(
                 conv2d_ptr + batch * conv2d_batch + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
             )
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_combine(
+    conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, b_n, conv2d_0, conv2d_1,
+    conv2d_2, conv2d_3,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
+    p = m // Q % P
+    q = m % Q
+    inside = (m < M) & (n < N2)
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        conv2d_sum += tl.load(conv2d_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    conv2d_sum = tl.sum(conv2d_sum, 0)
+    b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+    conv2d = b + conv2d_sum
+    tl.store(
+        conv2d_ptr + n_ * conv2d_0 + n * conv2d_1 + p * conv2d_2 + q * conv2d_3, conv2d, mask=inside
+    )
 
 
 @triton.jit
@@ -689,6 +729,12 @@ def choose_conv_group_norm_silu_conv2d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -742,14 +788,20 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
-    if variant in ("patches", "wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    conv2d_sum_parts = lib.workspace(config, (M, N_), compute, w.device)
+    if variant in ("patches", "split", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
@@ -764,7 +816,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
@@ -780,7 +833,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         )
         conv_group_norm_silu_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, N, P * Q, Cg * groups, C, b.stride(0), *conv2d.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
@@ -799,18 +853,20 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q,
             b.stride(0), *conv2d.stride(),
-            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
+    elif variant in ("split", "wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_taps[grid](
             x_padded, w_padded, b, conv2d, N * P * Q, Cg * groups, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -828,7 +884,15 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            **constants, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if conv2d_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        conv_group_norm_silu_conv2d_combine[grid](
+            conv2d_sum_parts, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, b.stride(0),
+            *conv2d.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1314,10 +1378,15 @@ def conv_group_norm_silu_forward_conv2d_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(c2_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
+    if conv2d_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1335,8 +1404,7 @@ def conv_group_norm_silu_forward_conv2d_taps(
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(c2_padded, BLOCK_K)
-    for start in range(R * S * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
@@ -1381,16 +1449,21 @@ def conv_group_norm_silu_forward_conv2d_taps(
         + tl.cast(p, tl.int64) * conv2d_kept_2
         + tl.cast(q, tl.int64) * conv2d_kept_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if conv2d_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        conv2d_sum = conv2d_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
-        conv2d = b + conv2d_sum
-        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
-        tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
+    else:
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
+            tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -1483,6 +1556,47 @@ def conv_group_norm_silu_forward_conv2d_planes(
                 conv2d,
                 mask=inside,
             )
+
+
+@triton.jit
+def conv_group_norm_silu_forward_conv2d_combine(
+    conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, b_n,
+    conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
+    conv2d_kept_3,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
+    p = m // Q % P
+    q = m % Q
+    inside = (m < M) & (n < N2)
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        conv2d_sum += tl.load(conv2d_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    conv2d_sum = tl.sum(conv2d_sum, 0)
+    b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+    conv2d = b + conv2d_sum
+    tl.store(
+        conv2d_ptr + n_ * conv2d_0 + n * conv2d_1 + p * conv2d_2 + q * conv2d_3, conv2d, mask=inside
+    )
+    tl.store(
+        conv2d_kept_ptr
+        + n_ * conv2d_kept_0
+        + n * conv2d_kept_1
+        + p * conv2d_kept_2
+        + q * conv2d_kept_3,
+        conv2d,
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -1951,6 +2065,12 @@ def choose_conv_group_norm_silu_forward_conv2d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -2010,14 +2130,20 @@ def launch_conv_group_norm_silu_forward_conv2d(
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
-    if variant in ("patches", "wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    conv2d_sum_parts = lib.workspace(config, (M, N_), compute, w.device)
+    if variant in ("patches", "split", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
@@ -2034,7 +2160,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q,
             Cg * groups, C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
@@ -2052,7 +2179,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(), *conv2d_kept.stride(),
-            TRANS_X=trans_x, TRANS_W=trans_w, **constants, **lib.config_without(config, "PROGRAMS"),
+            TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
         PATCH_N_, PATCH_P, PATCH_Q = lib.patch(
@@ -2071,20 +2199,22 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, Cg * groups, c2_padded, N, P,
             Q, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
             VEC_CONV2D_KEPT=lib.vec(conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
+    elif variant in ("split", "wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_taps[grid](
             x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, c2_padded, P * Q, Q,
             P, H, W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -2102,7 +2232,15 @@ def launch_conv_group_norm_silu_forward_conv2d(
             *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            **constants, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if conv2d_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        conv_group_norm_silu_forward_conv2d_combine[grid](
+            conv2d_sum_parts, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P,
+            b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -3397,10 +3535,15 @@ def conv_group_norm_silu_backward_dx_taps(
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(K, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -3418,8 +3561,7 @@ def conv_group_norm_silu_backward_dx_taps(
     # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
     #     0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(K, BLOCK_K)
-    for start in range(R * S * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         c0 = k[None, :] % Cg
@@ -3458,13 +3600,18 @@ def conv_group_norm_silu_backward_dx_taps(
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -3565,6 +3712,32 @@ def conv_group_norm_silu_backward_dx_planes(
 
 
 @triton.jit
+def conv_group_norm_silu_backward_dx_combine(
+    dx_sum_parts_ptr, dx_ptr, M, C, HW, W, H, dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
+    h = m // W % H
+    w2 = m % W
+    inside = (m < M) & (n < C)
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
+    #     0.0) * w[f, c, r, s])
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dx_sum = tl.sum(dx_sum, 0)
+    tl.store(dx_ptr + n_ * dx_0 + n * dx_1 + h * dx_2 + w2 * dx_3, dx_sum, mask=inside)
+
+
+@triton.jit
 def conv_group_norm_silu_backward_dx_tiles(
     dconv2d_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dconv2d_0, dconv2d_1, dconv2d_2,
     dconv2d_3, w_c1c0, w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
@@ -3651,10 +3824,15 @@ def conv_group_norm_silu_backward_dw_taps(
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, P * Q * chunks
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * Q * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -3672,8 +3850,7 @@ def conv_group_norm_silu_backward_dw_taps(
     # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
     #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    for start in range(P * Q * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         p = tap // Q
@@ -3717,13 +3894,44 @@ def conv_group_norm_silu_backward_dw_taps(
         + tl.cast(r, tl.int64) * dw_2
         + tl.cast(s, tl.int64) * dw_3
     )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_combine(
+    dw_sum_parts_ptr, dw_ptr, M, N2, RS, S, R, dw_0, dw_1, dw_2, dw_3,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c2 = m // RS
+    r = m // S % R
+    s = m % S
+    inside = (m < M) & (n < N2)
+    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
+    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dw_sum = tl.sum(dw_sum, 0)
+    tl.store(dw_ptr + n * dw_0 + c2 * dw_1 + r * dw_2 + s * dw_3, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -4377,6 +4585,12 @@ def choose_conv_group_norm_silu_backward_dx(
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
@@ -4422,6 +4636,11 @@ def launch_conv_group_norm_silu_backward_dx(
         operand_bytes=dconv2d.nbytes + w.nbytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -4432,7 +4651,8 @@ def launch_conv_group_norm_silu_backward_dx(
         if max(H * N * W, Cg * R * S * groups, *dconv2d.shape) < 2_000_000_000
         else tl.int64
     )
-    constants = dict(COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True)
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
     if variant in ("rows_stream", "rows_square"):
         dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
         w = lib.reshaped(w, Cg * groups, C)
@@ -4443,8 +4663,8 @@ def launch_conv_group_norm_silu_backward_dx(
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, Cg * groups, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_square"):
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
@@ -4457,16 +4677,17 @@ def launch_conv_group_norm_silu_backward_dx(
         )
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, Cg * groups, *dx.stride(),
-            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, **constants,
-            **lib.config_without(config, "PROGRAMS"),
+            TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "taps":
+    elif variant in ("split", "taps"):
         w = lib.reshaped(w, Cg * groups, C, R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_taps[grid](
             dconv2d, w, dx, H * N * W, C, Cg * groups, H * W, Cg, W, H, P, Q, *dconv2d.stride(),
             *w.stride(), *dx.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, **constants, **config,
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
@@ -4474,7 +4695,15 @@ def launch_conv_group_norm_silu_backward_dx(
         conv_group_norm_silu_backward_dx_tiles[grid](
             dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
             *dx.stride(),
-            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, **constants, **config,
+            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if dx_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
+        conv_group_norm_silu_backward_dx_combine[grid](
+            dx_sum_parts, dx, H * N * W, C, H * W, W, H, *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -4488,6 +4717,12 @@ def choose_conv_group_norm_silu_backward_dw(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
@@ -4538,22 +4773,30 @@ def launch_conv_group_norm_silu_backward_dw(
         pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(dconv2d.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant == "taps":
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (M, N_), compute, dconv2d.device)
+    if variant in ("split", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
+    if variant in ("split", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_taps[grid](
             x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
             P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -4572,6 +4815,13 @@ def launch_conv_group_norm_silu_backward_dw(
             pad=pad, RUN_X=x.stride(0) == 1 < N, COMPUTE=COMPUTE,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if dw_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        conv_group_norm_silu_backward_dw_combine[grid](
+            dw_sum_parts, dw, C * R * S, Cg * groups, R * S, S, R, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

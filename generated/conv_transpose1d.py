@@ -29,10 +29,15 @@ def conv_transpose1d_taps(
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * chunks
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -41,8 +46,7 @@ def conv_transpose1d_taps(
     # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
     #     * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
-    for start in range(R * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         x_padded_l_num = p + pad - tap * dil
@@ -68,17 +72,51 @@ def conv_transpose1d_taps(
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if y_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
-        #     w[c, f, r])
-        y = b + y_sum
-        tl.store(y_rows + n * y_1, y, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
+    else:
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
+            #     w[c, f, r])
+            y = b + y_sum
+            tl.store(y_rows + n * y_1, y, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_combine(
+    y_sum_parts_ptr, b_ptr, y_ptr, M, F, P, b_n, y_0, y_1, y_2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // P
+    p = m % P
+    inside = (m < M) & (n < F)
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
+    #     * w[c, f, r])
+    y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    y_sum = tl.sum(y_sum, 0)
+    b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
+    #     w[c, f, r])
+    y = b + y_sum
+    tl.store(y_ptr + n_ * y_0 + n * y_1 + p * y_2, y, mask=inside)
 
 
 @triton.jit
@@ -154,6 +192,12 @@ def choose_conv_transpose1d(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -199,18 +243,21 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(w.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
+    if variant in ("split", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 0), 16)
-    if variant in ("wide", "taps"):
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+    if variant in ("split", "wide", "taps"):
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F, c_padded, P, L, *x_padded.stride(),
             *w_padded.stride(), b.stride(0), *y.stride(),
             R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -226,6 +273,13 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
             stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if y_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        conv_transpose1d_combine[grid](
+            y_sum_parts, b, y, N * P, F, P, b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -455,10 +509,15 @@ def conv_transpose1d_backward_dx_taps(
     dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(f_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * chunks
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -473,8 +532,7 @@ def conv_transpose1d_backward_dx_taps(
     # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
     #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(f_padded, BLOCK_K)
-    for start in range(R * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         dy_padded_terms = tl.cast(tap * dil, tl.int64) * dy_padded_1 + k[None, :] * dy_padded_2
@@ -494,13 +552,43 @@ def conv_transpose1d_backward_dx_taps(
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dx_combine(
+    dx_sum_parts_ptr, dx_ptr, M, C, L, dx_0, dx_1, dx_2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // L
+    l = m % L
+    inside = (m < M) & (n < C)
+    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+    #     w[c, f, r])
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dx_sum = tl.sum(dx_sum, 0)
+    tl.store(dx_ptr + n_ * dx_0 + n * dx_1 + l * dx_2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -568,10 +656,15 @@ def conv_transpose1d_backward_dw_taps(
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, P * chunks
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -580,8 +673,7 @@ def conv_transpose1d_backward_dw_taps(
     # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
     #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    for start in range(P * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         x_padded_l_num = tap + pad - r * dil
@@ -607,13 +699,43 @@ def conv_transpose1d_backward_dw_taps(
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dw_combine(
+    dw_sum_parts_ptr, dw_ptr, M, F, R, dw_0, dw_1, dw_2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // R
+    r = m % R
+    inside = (m < M) & (n < F)
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
+    #     else 0.0))
+    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dw_sum = tl.sum(dw_sum, 0)
+    tl.store(dw_ptr + c * dw_0 + n * dw_1 + r * dw_2, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -757,6 +879,12 @@ def choose_conv_transpose1d_backward_dx(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -805,9 +933,12 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
+    if variant in ("patches", "split", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "patches":
@@ -833,13 +964,13 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(dx.stride(0), dx.stride(1), L),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+    elif variant in ("split", "wide", "taps"):
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, C, f_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
             R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -856,6 +987,13 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if dx_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
+        conv_transpose1d_backward_dx_combine[grid](
+            dx_sum_parts, dx, L * N, C, L, *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -880,18 +1018,21 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
+    if variant in ("split", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
-    if variant in ("wide", "taps"):
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+    if variant in ("split", "wide", "taps"):
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * R, F, n__padded, R, L, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
             P=P, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -907,6 +1048,13 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
             stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if dw_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        conv_transpose1d_backward_dw_combine[grid](
+            dw_sum_parts, dw, C * R, F, R, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

@@ -149,6 +149,7 @@ def conv_transpose3d_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -196,7 +197,6 @@ def conv_transpose3d_taps(
     #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
     #     0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -776,10 +776,15 @@ def conv_transpose3d_backward_dx_taps(
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(f_padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K * R * S * chunks
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K * R * S * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -800,8 +805,7 @@ def conv_transpose3d_backward_dx_taps(
     # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
     #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(f_padded, BLOCK_K)
-    for start in range(K * R * S * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         k_2 = tap // (R * S)
@@ -844,13 +848,45 @@ def conv_transpose3d_backward_dx_taps(
         + tl.cast(h, tl.int64) * dx_3
         + tl.cast(w2, tl.int64) * dx_4
     )
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dx_combine(
+    dx_sum_parts_ptr, dx_ptr, M, C, DHW, HW, D, W, H, dx_0, dx_1, dx_2, dx_3, dx_4,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // DHW
+    d = m // HW % D
+    h = m // W % H
+    w2 = m % W
+    inside = (m < M) & (n < C)
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
+    dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        dx_sum += tl.load(dx_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dx_sum = tl.sum(dx_sum, 0)
+    tl.store(dx_ptr + n_ * dx_0 + n * dx_1 + d * dx_2 + h * dx_3 + w2 * dx_4, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -954,10 +990,15 @@ def conv_transpose3d_backward_dw_taps(
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, O * P * Q * chunks
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, O * P * Q * chunks)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -969,8 +1010,7 @@ def conv_transpose3d_backward_dw_taps(
     #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
     #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    for start in range(O * P * Q * chunks):
+    for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         o = tap // (P * Q)
@@ -1015,13 +1055,46 @@ def conv_transpose3d_backward_dw_taps(
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dw_combine(
+    dw_sum_parts_ptr, dw_ptr, M, F, KRS, RS, K, S, R, dw_0, dw_1, dw_2, dw_3, dw_4,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    k_ = m // RS % K
+    r = m // S % R
+    s = m % S
+    inside = (m < M) & (n < F)
+    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+    #     0.0))
+    dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
+    for first in range(0, PARTS, AHEAD):
+        part = first + tl.arange(0, AHEAD)[:, None, None]
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
+    dw_sum = tl.sum(dw_sum, 0)
+    tl.store(dw_ptr + c * dw_0 + n * dw_1 + k_ * dw_2 + r * dw_3 + s * dw_4, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1191,6 +1264,12 @@ def choose_conv_transpose3d_backward_dx(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1241,9 +1320,12 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
+    if variant in ("patches", "split", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
     if variant == "patches":
@@ -1280,14 +1362,14 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3), W),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
+    elif variant in ("split", "wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, K * R * S, f_padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, D * H * N * W, C, f_padded, D * H * W, H * W, D, W, H, O, P, Q,
             *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
             K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1308,6 +1390,13 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
+    if dx_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
+        conv_transpose3d_backward_dx_combine[grid](
+            dx_sum_parts, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+        )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_dw(
@@ -1320,6 +1409,12 @@ def choose_conv_transpose3d_backward_dw(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
+        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
+            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
@@ -1365,19 +1460,22 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "taps"):
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
+    if variant in ("split", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
-    if variant in ("wide", "taps"):
+    if variant in ("split", "wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
             W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1396,6 +1494,13 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
             stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    if dw_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
+        conv_transpose3d_backward_dw_combine[grid](
+            dw_sum_parts, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 

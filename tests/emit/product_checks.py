@@ -67,14 +67,23 @@ def test_contraction(operands):
     check(operands)
 
 
-def test_contraction_of_taps_in_halves(operands):
-    """Four taps of nine channels each: k counts those of one tap."""
+@pytest.mark.parametrize("parts", [0, 3])
+def test_contraction_of_taps_in_halves(parts, operands):
+    """Four taps of nine channels each: k counts those of one tap, a CHUNK steps."""
+    y, left = operands[2], torch.full((parts, M, N), torch.nan)
     a = "tl.load(a_ptr + m * K + tap * C + k[None, :], mask=(m < M) & (k[None, :] < C), other=0.0)"
     b = "tl.load(b_ptr + (tap * C + k[:, None]) * N + n, mask=(k[:, None] < C) & (n < N), other=0.0)"
     factors = Factor("a", a), Factor("b", b)
     parameters = *"a_ptr b_ptr y_ptr M N K C".split(), *constants(**BLOCKS)
-    run = kernel("contraction", *parameters, factors=factors, taps="4", K="C", halves=True)
-    run[(TILES,)](*operands, M, N, K, K // 4, **BLOCKS)
+    optional = ("PARTS: tl.constexpr = 1", "CHUNK=0", "parts_ptr=None")
+    sums = (replace(SUM, parts="parts_ptr"),)
+    slots = dict(splits=True, optional=optional, sums=sums) if parts else {}
+    more = dict(PARTS=parts, CHUNK=2, parts_ptr=left) if parts else {}
+    run = kernel("contraction", *parameters, factors=factors, taps="4", K="C", halves=True, **slots)
+    run[(max(1, parts) * TILES,)](*operands, M, N, K, K // 4, **BLOCKS, **more)
+    if parts:
+        assert y.isnan().all()
+        y.copy_(left.nansum(0))
     check(operands)
 
 

@@ -83,6 +83,16 @@ def test_an_image_that_repeats_itself_is_no_matrix():
     assert one_tap(meta(8, 64, 32, 32)) and not one_tap(one.expand(8, -1, -1, -1))
 
 
+def test_few_places_are_summed_in_parts():
+    """Four tiles of 132 multiprocessors otherwise: an image of 7 x 7, and the gradient of few weights."""
+    x, w = meta(1, 512, 7, 7, dtype=torch.bfloat16), meta(512, 512, 3, 3, dtype=torch.bfloat16)
+    *_, taps, combine = launches("conv2d", x=x, w=w, b=meta(512, dtype=torch.bfloat16), pad=1)
+    assert taps.config["PARTS"] >= 8 and taps.grid[0] >= 64
+    assert combine.kernel.fn.__name__ == "conv2d_combine"
+    x, w = meta(64, 64, 56, 56), meta(64, 64, 3, 3)
+    assert launches("conv2d", x=x, w=w, b=meta(64), pad=1)[-1].config.get("PARTS", 1) == 1
+
+
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
     call = dict(x=meta(64, 8, 225, 225), w=meta(128, 8, 5, 5), b=meta(128), stride=2)
     *_, launch = launches("conv2d", **call)

@@ -386,15 +386,17 @@ def in_parts_of(
     programs: int,
     grid: str,
     *more: tuple[str, str],
+    steps: str = "cdiv(K, BLOCK_K)",
+    chunk: str = "BLOCK_K * cdiv(K, BLOCK_K * PARTS)",
 ) -> Variant:
-    """`sides`: rows, columns and terms of a tile, its warps and stages; `programs` a multiprocessor."""
+    """`sides`: rows, columns and terms of a tile, its warps and stages; `programs` a multiprocessor; `steps` of a loop."""
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
     busy = "sms" if programs == 1 else f"{programs} * sms"
     config = tile(
         *sides,
         *more,
-        ("PARTS", f"parts({busy}, {tiles}, cdiv(K, BLOCK_K))"),
-        ("CHUNK", "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"),
+        ("PARTS", f"parts({busy}, {tiles}, {steps})"),
+        ("CHUNK", chunk),
         programs=str(programs) if "PROGRAMS" in grid else "",
     )
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
@@ -407,7 +409,7 @@ def in_parts_of(
     columns_ = "max(32, min(256, 2048 // PARTS))"
     ahead = ("AHEAD", "min(64, pow2(PARTS))")
     small = (("BLOCK_M", "2"), ("BLOCK_N", columns_), ("PARTS", "PARTS"), ahead)
-    how = "by pointers" if part.skeleton == "contraction" else "by descriptors"
+    how = "by descriptors" if part.skeleton == "persistent" else "by pointers"
     return Variant(
         name,
         requires,

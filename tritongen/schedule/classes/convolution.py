@@ -32,6 +32,7 @@ from tritongen.ir.algebra import (
 from tritongen.schedule.canonical import binders_of, fresh, reads
 from tritongen.schedule.classes import channel_padding, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted
+from tritongen.schedule.classes.contraction_variants import in_parts_of, within
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Order, Pack, Step, Variant
@@ -171,11 +172,17 @@ def make(name, group, stores, dims, facts) -> Step:
         tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
         counted, fours = channel_padding.in_fours(group, packs, dims, facts) or (group, ())
     flat = (*outer, Axis("k", (*p.taps, *counted.factors.k)))
+    finish: KernelPlan | None = None
     kernels: tuple[KernelPlan, ...] = (
         _kernel(f"{name}_tiles", "contraction", flat, counted, stores, dims, facts),
     )
     if p.k:
         taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
+        if not p.lets and not group.nests[0].fold.guards:
+            taps = replace(taps, splits=True)
+            finish = _kernel(
+                f"{name}_combine", "combine", outer, group, stores, dims, facts, slides=False
+            )
         kernels = (taps, *kernels)
     numbers = (
         ("batches", outer[0].extent),
@@ -190,7 +197,7 @@ def make(name, group, stores, dims, facts) -> Step:
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
     digits = len(p.taps) * (2 if p.phases else 1)
-    variants = _variants(kernels, packs, copies, fours, times, digits)
+    variants = _variants(kernels, finish, packs, copies, fours, times, digits)
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
         plan, own, zeros = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
@@ -208,6 +215,8 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels, numbers = (*kernels[:-1], *more, kernels[-1]), (*numbers, *known)
         compared = (replace(w, estimate=_of_window(w, orders)) for w in windows)
         variants = (*compared, *variants)
+    if finish is not None:
+        kernels = (*kernels[:-1], finish, kernels[-1])
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
 
@@ -231,7 +240,9 @@ def _of_window(way: Variant, orders: tuple[Order, ...]) -> Estimate:
     return of_convolution(way.name, TERMS, "0", 2, together, sums, stored)
 
 
-def _variants(kernels, packs, copies, fours, times: str, digits: int) -> tuple[Variant, ...]:
+def _variants(
+    kernels, finish, packs, copies, fours, times: str, digits: int
+) -> tuple[Variant, ...]:
     """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
 
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
@@ -243,9 +254,9 @@ def _variants(kernels, packs, copies, fours, times: str, digits: int) -> tuple[V
     """
     grid, phases = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), bool(kernels[-1].lets)
     launch = (Launch(kernels[-1].name, grid),)
-    found = (
-        list(_by_packed_channels(kernels, packs, copies, times, digits)) if len(kernels) > 1 else []
-    )
+    found = list[Variant]()
+    if len(kernels) > 1:
+        found += _by_packed_channels(kernels, finish, packs, copies, times, digits)
     if fours:
         found.append(
             _variant(
@@ -286,7 +297,9 @@ def _variants(kernels, packs, copies, fours, times: str, digits: int) -> tuple[V
     )
 
 
-def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iterator[Variant]:
+def _by_packed_channels(
+    kernels, finish, packs, copies, times: str, digits: int
+) -> Iterator[Variant]:
     """Those whose operands are packed with the channels innermost.
 
     Columns of phases lie apart: of tiles of 256, 14 drawn calls took 1.1 to 45 times the best variant, and in 128 a
@@ -294,9 +307,18 @@ def _by_packed_channels(kernels, packs, copies, times: str, digits: int) -> Iter
     452 us, in fours 164; conv3d of 88 3,475, by patches 715, 1,640 bytes a thread in 4 warps, none in 8).
     """
     grid, phases = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), bool(kernels[0].lets)
-    tapped = (Launch(kernels[0].name, grid),)
+    tapped = (Launch(kernels[0].name, (f"{'PARTS * ' if finish else ''}{grid[0]}",)),)
     deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
     by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
+    if finish is not None:
+        # Few places of many terms, as of an image at a time, and gradients of weights: of 512 channels of 7 x 7 and 512
+        # filters of 3 x 3 there are four whole tiles.
+        steps = "taps * cdiv(padded, BLOCK_K)"
+        counted = dict(steps=steps, chunk=f"cdiv({steps}, PARTS)")
+        sides = "64", within("N", 64), deep, "4", "3"
+        grid_ = "PARTS * {tiles}"
+        split = in_parts_of("split", kernels[0], finish, times, FITS, sides, 2, grid_, **counted)
+        yield replace(split, packs=copies, estimate=by_tap)
     if not phases:
         yield _variant(
             "wide",
@@ -343,12 +365,12 @@ def _variant(name, requires, why, config, launch, estimate, packs=(), when="") -
     return Variant(name, when or requires, why, config, launch, **more)
 
 
-def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
+def _kernel(name, skeleton, axes, group, stores, dims, facts, slides=True) -> KernelPlan:
     # What is stored is addressed dim by dim, so that it may be stored channels last.
     read = [(t, c) for t, c in accesses(group.nests, stores, dims) if t not in stores]
     seen = views(read, dims, axes, facts)
     p = group.product
-    shared = dict(lets=p.lets, ragged=p.ragged, slides=True)
+    shared = dict(lets=p.lets, ragged=p.ragged, slides=slides)
     return KernelPlan(name, skeleton, axes, group.nests, stores, seen, **shared)
 
 
