@@ -438,10 +438,14 @@ def conv1d_tiles(
     RUN_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, Cg * R
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, Cg * R)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -459,7 +463,7 @@ def conv1d_tiles(
     # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, Cg * R, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % Cg
         r = k[None, :] // Cg
@@ -486,16 +490,21 @@ def conv1d_tiles(
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     b_rows = b_ptr + batch * b_batch
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if y_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
-        y = b + y_sum
-        y_f = n + batch * (F // groups)
-        tl.store(y_rows + y_f * y_1, y, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
+    else:
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
+            y = b + y_sum
+            y_f = n + batch * (F // groups)
+            tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
 def choose_conv1d(
@@ -556,29 +565,29 @@ def choose_conv1d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -643,7 +652,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (groups, M, N_), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "channels":
@@ -724,7 +733,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             groups=groups, R=R, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
             PRECISION=PRECISION, VEC_Y=lib.vec(y.stride(0), y.stride(1), P), **constants, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
         w_padded = lib.reshaped(w_padded, groups, F // groups, R, c_padded)
         grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -748,14 +757,14 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             Cg = 4 * lib.cdiv(Cg, 4)
         w = lib.reshaped(w, groups, F // groups, Cg, R)
         b = lib.reshaped(b, groups, F // groups)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_tiles[grid](
             x, w, b, y, N * P, F // groups, P, L, F, *x.stride(), *w.stride(), *b.stride(),
             *y.stride(),
             groups=groups, Cg=Cg, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)),
             stride=stride, pad=pad, dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), PRECISION=PRECISION,
-            **constants, **config,
+            **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
         grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
@@ -1221,10 +1230,14 @@ def conv1d_backward_dx_tiles(
     RUN_DY: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, R * f0_count
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * f0_count)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1243,7 +1256,7 @@ def conv1d_backward_dx_tiles(
     #     (l + pad - r * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * f0_count, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f0 = k[None, :] % f0_count
         r2 = k[None, :] // f0_count
@@ -1268,14 +1281,19 @@ def conv1d_backward_dx_tiles(
         w = tl.load(w_rows + w_terms, mask=(n < Cg) & (k[:, None] < R * f0_count), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < Cg)
-        dx_sum = dx_sum_halves[half]
-        dx_c = n + batch * Cg
-        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * Cg + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
+            dx_sum = dx_sum_halves[half]
+            dx_c = n + batch * Cg
+            tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1554,10 +1572,14 @@ def conv1d_backward_dw_tiles(
     RUN_X: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, N * P
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1575,7 +1597,7 @@ def conv1d_backward_dw_tiles(
     # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
     #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N * P, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // N
@@ -1602,14 +1624,19 @@ def conv1d_backward_dw_tiles(
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        dw_f = n + batch * (F // groups)
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            dw_sum = dw_sum_halves[half]
+            dw_f = n + batch * (F // groups)
+            tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1721,29 +1748,29 @@ def choose_conv1d_backward_dx(
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -1805,7 +1832,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (groups, M, Cg), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
     if variant == "channels":
@@ -1852,7 +1879,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, Cg, f0_padded, L, P, *dy_padded.stride(),
@@ -1876,13 +1903,14 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 .flatten(0, 1)
             )
             f0_count = 4 * lib.cdiv(f0_count, 4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, Cg, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, R=R, f0_count=f0_count, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), pad=pad, dil=dil, stride=stride,
             RUN_DY=dy.stride(1) == 1 < f0_count, VEC_W=math.gcd(16, w.stride(1), w.stride(2)),
-            RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants, **config,
+            RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (groups * lib.cdiv(M, 2) * lib.cdiv(Cg, max(32, min(256, 2048 // PARTS))),)
@@ -1924,29 +1952,29 @@ def choose_conv1d_backward_dw(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -1987,7 +2015,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (groups, M, N_), compute, dy.device)
     constants = dict(groups=groups, COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
     if variant == "runs":
@@ -2028,7 +2056,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), R), **constants,
             **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n__padded)
         grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_taps[grid](
@@ -2046,13 +2074,13 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy = lib.padded(dy.permute(1, 2, 0), 4).permute(2, 0, 1)
             N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, groups, F // groups, P)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R, F // groups, R, Cg, L, F, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), dil=dil, pad=pad,
             stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), PRECISION=PRECISION,
-            **constants, **config,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)

@@ -512,10 +512,14 @@ def conv2d_tiles(
     dil: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, Cg * R * S
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, Cg * R * S)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -543,7 +547,7 @@ def conv2d_tiles(
     #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
     #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, Cg * R * S, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % Cg
         r = k[None, :] // (Cg * S)
@@ -586,16 +590,21 @@ def conv2d_tiles(
         + tl.cast(p, tl.int64) * y_2
         + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if y_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
-        y = b + y_sum
-        y_f = n + batch * (F // groups)
-        tl.store(y_rows + y_f * y_1, y, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
+    else:
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
+            y = b + y_sum
+            y_f = n + batch * (F // groups)
+            tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
 def choose_conv2d(
@@ -655,29 +664,29 @@ def choose_conv2d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -744,7 +753,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (groups, M, N_), compute, w.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant == "channels":
@@ -838,7 +847,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             pad=pad, stride=stride, PRECISION=PRECISION,
             VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), Q), **constants, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
         w_padded = lib.reshaped(w_padded, groups, F // groups, R * S, c_padded)
         grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -862,7 +871,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             Cg = 4 * lib.cdiv(Cg, 4)
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
         b = lib.reshaped(b, groups, F // groups)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_tiles[grid](
             x, w, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x.stride(), *w.stride(),
             *b.stride(), *y.stride(),
@@ -870,7 +879,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
             dil=dil, RUN_X=x.stride(1) == 1 < Cg,
             VEC_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), PRECISION=PRECISION,
-            **constants, **config,
+            **constants, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
         grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
@@ -1395,10 +1404,14 @@ def conv2d_backward_dx_tiles(
     stride: tl.constexpr, RUN_DY: tl.constexpr, VEC_W: tl.constexpr, RUN_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, R * S * f0_count
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * f0_count)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1420,7 +1433,7 @@ def conv2d_backward_dx_tiles(
     #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
     #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, R * S * f0_count, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f0 = k[None, :] % f0_count
         r2 = k[None, :] // (S * f0_count)
@@ -1462,14 +1475,19 @@ def conv2d_backward_dx_tiles(
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < Cg)
-        dx_sum = dx_sum_halves[half]
-        dx_c = n + batch * Cg
-        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * Cg + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
+            dx_sum = dx_sum_halves[half]
+            dx_c = n + batch * Cg
+            tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1811,10 +1829,14 @@ def conv2d_backward_dw_tiles(
     stride: tl.constexpr, RUN_X: tl.constexpr, VEC_DY: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, N * P * Q
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -1836,7 +1858,7 @@ def conv2d_backward_dw_tiles(
     #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
     #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N * P * Q, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
@@ -1879,14 +1901,19 @@ def conv2d_backward_dw_tiles(
         + tl.cast(r, tl.int64) * dw_2
         + tl.cast(s, tl.int64) * dw_3
     )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        dw_f = n + batch * (F // groups)
-        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+        at = ((tl.cast(part, tl.int64) * groups + batch) * M + m) * N2 + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            dw_sum = dw_sum_halves[half]
+            dw_f = n + batch * (F // groups)
+            tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -2000,29 +2027,29 @@ def choose_conv2d_backward_dx(
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -2086,7 +2113,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (groups, M, Cg), compute, dy.device)
     constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 16)
         w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 16)
     if variant == "channels":
@@ -2136,7 +2163,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             TRANS_DY=trans_dy, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
             **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, Cg, R * S, groups, f0_padded)
         grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv2d_backward_dx_taps[grid](
@@ -2161,14 +2188,15 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 .flatten(0, 1)
             )
             f0_count = 4 * lib.cdiv(f0_count, 4)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             groups=groups, R=R, S=S, f0_count=f0_count, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
             stride=stride, RUN_DY=dy.stride(1) == 1 < f0_count,
             VEC_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)),
-            RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants, **config,
+            RUN_W=w.stride(0) == 1 < f0_count, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (groups * lib.cdiv(M, 2) * lib.cdiv(Cg, max(32, min(256, 2048 // PARTS))),)
@@ -2209,29 +2237,29 @@ def choose_conv2d_backward_dw(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -2274,7 +2302,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (groups, M, N_), compute, dy.device)
     constants = dict(groups=groups, COMPUTE=COMPUTE, enable_fp_fusion=True)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 0), 16)
     if variant == "runs":
@@ -2331,7 +2359,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dil=dil, PRECISION=PRECISION,
             VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S), **constants, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P * Q, n__padded)
         grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_backward_dw_taps[grid](
@@ -2349,14 +2377,14 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy = lib.padded(dy.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
             N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
-        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (PARTS * groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_backward_dw_tiles[grid](
             x, dy, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F, *x.stride(), *dy.stride(),
             *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             dil=dil, pad=pad, stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)), PRECISION=PRECISION,
-            **constants, **config,
+            **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (groups * lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)

@@ -324,10 +324,14 @@ def conv3d_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * K * R * S
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * K * R * S)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -355,7 +359,7 @@ def conv3d_tiles(
     #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
     #     w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, C * K * R * S, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
         k_ = k[None, :] // (C * R * S)
@@ -399,17 +403,22 @@ def conv3d_tiles(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if y_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
-        #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
-        y = b + y_sum
-        tl.store(y_rows + n * y_1, y, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
+    else:
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
+            y = b + y_sum
+            tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 def choose_conv3d(
@@ -450,29 +459,29 @@ def choose_conv3d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 3, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 3),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -521,7 +530,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
@@ -585,7 +594,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             VEC_Y=lib.vec(y.stride(0), y.stride(1), y.stride(2), y.stride(3), Q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_taps[grid](
@@ -603,14 +612,15 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             w = lib.padded(w.permute(0, 2, 3, 4, 1), 4).permute(0, 4, 1, 2, 3)
             C = 4 * lib.cdiv(C, 4)
         w = lib.reshaped(w, F, C, K * R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_tiles[grid](
             x, w, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, D, H, W, *x.stride(),
             *w.stride(), b.stride(0), *y.stride(),
             C=C, K=K, R=R, S=S, INDEX=INDEX,
             VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)), stride=stride,
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
@@ -1305,10 +1315,14 @@ def conv3d_backward_dw_tiles(
     VEC_DY: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * O * P * Q
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * O * P * Q)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1335,7 +1349,7 @@ def conv3d_backward_dw_tiles(
     # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
     #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N * O * P * Q, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         o = k[None, :] // (N * P * Q)
@@ -1379,13 +1393,18 @@ def conv3d_backward_dw_tiles(
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1609,29 +1628,29 @@ def choose_conv3d_backward_dw(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 3, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 3),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -1668,7 +1687,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
@@ -1699,7 +1718,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), dw.stride(3), S),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_taps[grid](
@@ -1717,7 +1736,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy = lib.padded(dy.permute(1, 2, 3, 4, 0), 4).permute(4, 0, 1, 2, 3)
             N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, F, O * P * Q)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_tiles[grid](
             x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
             *dy.stride(), *dw.stride(),
@@ -1725,7 +1744,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
             stride=stride, RUN_X=x.stride(0) == 1 < N,
             VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)

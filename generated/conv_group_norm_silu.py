@@ -279,10 +279,14 @@ def conv_group_norm_silu_conv2d_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R * S
+    if conv2d_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R * S)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -305,7 +309,7 @@ def conv_group_norm_silu_conv2d_tiles(
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, C * R * S, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c2 = k[None, :] % C
         r = k[None, :] // (C * S)
@@ -341,15 +345,20 @@ def conv_group_norm_silu_conv2d_tiles(
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if conv2d_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        conv2d_sum = conv2d_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
-        conv2d = b + conv2d_sum
-        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
+    else:
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -729,29 +738,29 @@ def choose_conv_group_norm_silu_conv2d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -801,7 +810,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     conv2d_sum_parts = lib.workspace(config, (M, N_), compute, w.device)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
@@ -858,7 +867,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -878,13 +887,14 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             C = 4 * lib.cdiv(C, 4)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_tiles[grid](
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, *x.stride(), *w.stride(),
             b.stride(0), *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
@@ -1608,10 +1618,14 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R * S
+    if conv2d_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R * S)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1634,7 +1648,7 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, C * R * S, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c2 = k[None, :] % C
         r = k[None, :] // (C * S)
@@ -1676,16 +1690,21 @@ def conv_group_norm_silu_forward_conv2d_tiles(
         + tl.cast(p, tl.int64) * conv2d_kept_2
         + tl.cast(q, tl.int64) * conv2d_kept_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if conv2d_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        conv2d_sum = conv2d_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
-        conv2d = b + conv2d_sum
-        tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
-        tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
+    else:
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
+            tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -2065,29 +2084,29 @@ def choose_conv_group_norm_silu_forward_conv2d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 163 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -2143,7 +2162,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     conv2d_sum_parts = lib.workspace(config, (M, N_), compute, w.device)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
@@ -2205,7 +2224,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             VEC_CONV2D_KEPT=lib.vec(conv2d_kept.stride(0), conv2d_kept.stride(1), conv2d_kept.stride(2), Q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -2226,13 +2245,14 @@ def launch_conv_group_norm_silu_forward_conv2d(
             C = 4 * lib.cdiv(C, 4)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_tiles[grid](
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
@@ -3745,10 +3765,14 @@ def conv_group_norm_silu_backward_dx_tiles(
     INDEX: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, Cg * R * S * groups
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, Cg * R * S * groups)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -3766,7 +3790,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
     #     0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, Cg * R * S * groups, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c0 = k[None, :] % Cg
         c1 = k[None, :] // Cg % groups
@@ -3807,13 +3831,18 @@ def conv_group_norm_silu_backward_dx_tiles(
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -3942,10 +3971,14 @@ def conv_group_norm_silu_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, COMPUTE: tl.constexpr,
     VEC_DCONV2D: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * P * Q
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -3968,7 +4001,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
     #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N * P * Q, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
@@ -4010,13 +4043,18 @@ def conv_group_norm_silu_backward_dw_tiles(
         + tl.cast(r, tl.int64) * dw_2
         + tl.cast(s, tl.int64) * dw_3
     )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < N2)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 def choose_conv_group_norm_silu_backward_mu_sum(
@@ -4585,21 +4623,19 @@ def choose_conv_group_norm_silu_backward_dx(
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, 0, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -4680,7 +4716,7 @@ def launch_conv_group_norm_silu_backward_dx(
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("split", "taps"):
+    elif variant == "taps":
         w = lib.reshaped(w, Cg * groups, C, R * S)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_taps[grid](
@@ -4691,12 +4727,12 @@ def launch_conv_group_norm_silu_backward_dx(
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_tiles[grid](
             dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
             *dx.stride(),
             Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
@@ -4717,25 +4753,25 @@ def choose_conv_group_norm_silu_backward_dw(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -4786,10 +4822,9 @@ def launch_conv_group_norm_silu_backward_dw(
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, N_), compute, dconv2d.device)
-    if variant in ("split", "taps"):
+    if variant == "taps":
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
-    if variant in ("split", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_taps[grid](
@@ -4807,14 +4842,14 @@ def launch_conv_group_norm_silu_backward_dw(
             dconv2d = lib.padded(dconv2d.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
             N = 4 * lib.cdiv(N, 4)
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_tiles[grid](
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(0) == 1 < N, COMPUTE=COMPUTE,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)

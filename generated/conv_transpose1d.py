@@ -127,10 +127,14 @@ def conv_transpose1d_tiles(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R
+    if y_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -143,7 +147,7 @@ def conv_transpose1d_tiles(
     # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
     #     * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, C * R, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
         r = k[None, :] // C
@@ -169,17 +173,22 @@ def conv_transpose1d_tiles(
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if y_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
-        #     w[c, f, r])
-        y = b + y_sum
-        tl.store(y_rows + n * y_1, y, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(y_sum_parts_ptr + at, y_sum, mask=inside)
+    else:
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
+            #     w[c, f, r])
+            y = b + y_sum
+            tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 def choose_conv_transpose1d(
@@ -192,29 +201,29 @@ def choose_conv_transpose1d(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -248,10 +257,10 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     y_sum_parts = lib.workspace(config, (M, F), compute, w.device)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(1, 2, 0), 16)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F, c_padded, P, L, *x_padded.stride(),
@@ -267,12 +276,12 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             x = lib.padded(x.permute(0, 2, 1), 4).permute(0, 2, 1)
             w = lib.padded(w.permute(1, 2, 0), 4).permute(2, 0, 1)
             C = 4 * lib.cdiv(C, 4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             C=C, R=R, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
             stride=stride, VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, y_sum_parts_ptr=y_sum_parts, **config,
         )  # fmt: skip
     if y_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
@@ -599,10 +608,14 @@ def conv_transpose1d_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, F * R
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * R)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -617,7 +630,7 @@ def conv_transpose1d_backward_dx_tiles(
     # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
     #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, F * R, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
         r2 = k[None, :] // F
@@ -639,13 +652,18 @@ def conv_transpose1d_backward_dx_tiles(
         )
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -745,10 +763,14 @@ def conv_transpose1d_backward_dw_tiles(
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * P
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -761,7 +783,7 @@ def conv_transpose1d_backward_dw_tiles(
     # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
     #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N * P, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // N
@@ -787,13 +809,18 @@ def conv_transpose1d_backward_dw_tiles(
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -879,29 +906,29 @@ def choose_conv_transpose1d_backward_dx(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 1, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 1),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -938,7 +965,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
-    if variant in ("patches", "split", "wide", "taps"):
+    if variant in ("patches", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "patches":
@@ -964,7 +991,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, VEC_DX=lib.vec(dx.stride(0), dx.stride(1), L),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, C, f_padded, L, P, *dy_padded.stride(),
@@ -980,13 +1007,13 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             dy = lib.padded(dy.permute(0, 2, 1), 4).permute(0, 2, 1)
             w = lib.padded(w.permute(0, 2, 1), 4).permute(0, 2, 1)
             F = 4 * lib.cdiv(F, 4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
             pad=pad, dil=dil, RUN_DY=dy.stride(1) == 1 < F,
             VEC_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
@@ -1023,10 +1050,10 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * R, F, n__padded, R, L, *x_padded.stride(),
@@ -1042,12 +1069,12 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             x = lib.padded(x.permute(1, 2, 0), 4).permute(2, 0, 1)
             dy = lib.padded(dy.permute(1, 2, 0), 4).permute(2, 0, 1)
             N = 4 * lib.cdiv(N, 4)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
             stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)

@@ -739,10 +739,14 @@ def conv_transpose2d_backward_dx_tiles(
     VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, F * R * S
+    if dx_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * R * S)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -765,7 +769,7 @@ def conv_transpose2d_backward_dx_tiles(
     # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
     #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, F * R * S, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
         r2 = k[None, :] // (F * S)
@@ -803,13 +807,18 @@ def conv_transpose2d_backward_dx_tiles(
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
-    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dx_sum_parts_ptr is not None:
         inside = (m < M) & (n < C)
-        dx_sum = dx_sum_halves[half]
-        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * C + n
+        tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+    else:
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -925,10 +934,14 @@ def conv_transpose2d_backward_dw_tiles(
     VEC_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    tile = tl.program_id(0)
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * P * Q
+    if dw_sum_parts_ptr is not None:
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -943,7 +956,7 @@ def conv_transpose2d_backward_dw_tiles(
     # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
     #     (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N * P * Q, BLOCK_K):
+    for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
@@ -980,13 +993,18 @@ def conv_transpose2d_backward_dw_tiles(
         + tl.cast(r, tl.int64) * dw_2
         + tl.cast(s, tl.int64) * dw_3
     )
-    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-    for half in tl.static_range(2):
-        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
-        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+    if dw_sum_parts_ptr is not None:
         inside = (m < M) & (n < F)
-        dw_sum = dw_sum_halves[half]
-        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
+        tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+    else:
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
+            dw_sum = dw_sum_halves[half]
+            tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 def choose_conv_transpose2d_backward_dx(
@@ -1007,29 +1025,29 @@ def choose_conv_transpose2d_backward_dx(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -1068,7 +1086,8 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dy.device)
-    if variant in ("patches", "split", "wide", "taps"):
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant in ("patches", "wide", "taps"):
         dy_padded = lib.padded(dy.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant == "patches":
@@ -1091,18 +1110,17 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, H, W, dy_padded.stride(1),
             dy_padded.stride(2), *dx.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad, stride=stride,
-            COMPUTE=COMPUTE, PRECISION=PRECISION,
-            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), W), enable_fp_fusion=True,
-            **config,
+            PRECISION=PRECISION, VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), W),
+            **constants, **config,
         )  # fmt: skip
-    elif variant in ("split", "wide", "taps"):
+    elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, f_padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose2d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, H * N * W, C, f_padded, H * W, W, H, P, Q, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
-            R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
         if variant == "mixed":
@@ -1113,20 +1131,20 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w = lib.padded(w.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
             F = 4 * lib.cdiv(F, 4)
         w = lib.reshaped(w, C, F, R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
             VEC_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
             RUN_DY=dy.stride(1) == 1 < F, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
         conv_transpose2d_backward_dx_combine[grid](
             dx_sum_parts, dx, H * N * W, C, H * W, W, H, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
@@ -1140,29 +1158,29 @@ def choose_conv_transpose2d_backward_dw(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("split", gpu.shared >= 64 and itemsize <= 4, lib.tile(
-            BLOCK_M := 64, BLOCK_N := max(16, min(64, lib.pow2(N))),
-            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))), 4, 3,
-            PARTS=(PARTS := lib.parts(2 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
-            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and N % 16 == 0, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
+            CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
-            4 if depth > 128 else 1,
+            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
+            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
@@ -1196,10 +1214,10 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, F), compute, dy.device)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dy_padded = lib.padded(dy.permute(1, 2, 3, 0), 16)
-    if variant in ("split", "wide", "taps"):
+    if variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, P * Q, n__padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_taps[grid](
@@ -1217,12 +1235,13 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy = lib.padded(dy.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
             N = 4 * lib.cdiv(N, 4)
         dy = lib.reshaped(dy, N, F, P * Q)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_tiles[grid](
             x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, stride=stride, VEC_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)

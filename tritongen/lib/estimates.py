@@ -97,6 +97,7 @@ def product_us(
     rows, terms = config["BLOCK_M"] * (3 if kind == "subtiles" else 1), config["BLOCK_K"]
     width, stages = config["BLOCK_N"], config["num_stages"]
     columns = width * sums
+    # Where there is one part, others take the same tiles: it counts as if it were joined.
     parts, beside = config.get("PARTS", 0), config.get("PROGRAMS", 1)
     programs = batches * -(-M // rows) * -(-N // width) * (parts or 1)
     steps = -(-config.get("CHUNK", K) // terms)
@@ -190,11 +191,11 @@ def convolution_us(
         return start + wait * terms + _slowest(places * added / gpu.sms, moved, 0.0)
     narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    parts = config.get("PARTS", 0)
-    each = cdiv(batches * cdiv(places or M, rows) * cdiv(N, columns) * (parts or 1), gpu.sms)
+    parts = config.get("PARTS", 1)
+    each = cdiv(batches * cdiv(places or M, rows) * cdiv(N, columns) * parts, gpu.sms)
     beside = 3 if config.get("FLAT") else _beside(config, columns, itemsize)
     beside = max(1, min(beside, each))
-    steps = config["CHUNK"] if parts else cdiv(terms, depth) / phases
+    steps = cdiv(cdiv(terms, depth), parts) / phases
 
     full, apart = max(64, rows), slower ** max(0, digits - 3) * max(1, narrow / together)
     multiplied = 2e-6 * full * columns * depth * (1 + edge * (1 / full + 1 / columns)) / flops
@@ -205,7 +206,7 @@ def convolution_us(
     step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
     stored = 1e-4 * store * rows * columns * (0.5 + 4 / stored_bytes if uneven else 1)
     # Patches take the phases of one place in turn; others fill a share of a sector at a time.
-    stored *= min(2, phases) if kind == "patches" else 2 if parts else phases
+    stored *= min(2, phases) if kind == "patches" else 2 if parts > 1 else phases
     tiles = cdiv(each, beside) * (tile + steps * step + beside * stored)
 
     moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / own.memory
@@ -217,6 +218,6 @@ def convolution_us(
         again = 1e-6 * batches * M * terms / phases * itemsize
         again /= own.memory if held > 35e6 else own.l2
     us = start + _slowest(tiles, moved, again)
-    if parts:
+    if parts > 1:
         us += own.join_us + 4e-6 * (parts + 1) * batches * M * N / own.join
     return us + (own.pack_us + 2e-6 * copied / own.pack if copied else 0)

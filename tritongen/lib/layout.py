@@ -43,10 +43,9 @@ def empty(shape: torch.Size, dtype: torch.dtype, *operands: torch.Tensor) -> tor
 def workspace(
     config: dict[str, int], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor | None:
-    """[PARTS, *shape], where programs that share a sum leave their parts; None where the config has no PARTS."""
-    if "PARTS" not in config:
-        return None
-    return torch.empty((config["PARTS"], *shape), dtype=dtype, device=device)
+    """[PARTS, *shape], where programs that share a sum leave their parts; None where none do."""
+    parts = config.get("PARTS", 1)
+    return torch.empty((parts, *shape), dtype=dtype, device=device) if parts > 1 else None
 
 
 def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool | None:

@@ -112,7 +112,8 @@ def launches_of(
             args, own = _fitting(module, plan, way, choice, size, target)
             if args is None:
                 continue
-            with forced(module, plan, way, small=False), _torch_for(module, target):
+            sharing = forced(module, plan, way, small=False, least_parts=2)
+            with sharing, _torch_for(module, target):
                 launches = trace.trace(module, plan.op.name, args, GPUS[target]).launches
         for launch in launches:
             name = launch.kernel.fn.__name__

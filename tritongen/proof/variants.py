@@ -68,14 +68,17 @@ def _noting(choose: Any, step: Step, told: dict[str, str]) -> Any:
 
 
 @contextmanager
-def forced(module: ModuleType, plan: Plan, way: Way, small: bool) -> Iterator[None]:
+def forced(
+    module: ModuleType, plan: Plan, way: Way, small: bool, least_parts: int = 1
+) -> Iterator[None]:
+    """`least_parts`: that share a sum, where the variant has any: calls of a common size have one."""
     before = {}
     for step_name, variant_name in way.variants:
         step = next(s for s in plan.steps if s.name == step_name)
         variant = next(v for v in step.variants if v.name == variant_name)
         name = f"choose_{step_name}"
         before[name] = getattr(module, name)
-        setattr(module, name, _chooser(step, variant, small))
+        setattr(module, name, _chooser(step, variant, small, least_parts))
     try:
         yield
     finally:
@@ -83,11 +86,11 @@ def forced(module: ModuleType, plan: Plan, way: Way, small: bool) -> Iterator[No
             setattr(module, name, function)
 
 
-def _chooser(step: Step, variant: Variant, small: bool) -> Any:
+def _chooser(step: Step, variant: Variant, small: bool, least_parts: int) -> Any:
     def answer(**facts: Any) -> tuple[str, dict[str, int]]:
         facts = of_gpu(facts)
         chosen = variant if may_run(variant, facts) else step.variants[-1]
-        return chosen.name, config_of(step, chosen, facts, small)
+        return chosen.name, config_of(step, chosen, facts, small, least_parts)
 
     return answer
 
@@ -97,7 +100,9 @@ def may_run(variant: Variant, facts: Mapping[str, int]) -> bool:
     return bool(evaluate(variant.requires, facts))
 
 
-def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) -> dict[str, int]:
+def config_of(
+    step: Step, variant: Variant, facts: dict[str, int], small: bool, least_parts: int = 1
+) -> dict[str, int]:
     """The variant's config for these facts; a later rule may speak of an earlier entry."""
     kept = asked(step, variant)
     config: dict[str, int] = {}
@@ -105,5 +110,5 @@ def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) 
         value = evaluate(rule, {**facts, **config})
         if small and name in SMALL and name not in kept:
             value = SMALL[name]
-        config[name] = value
+        config[name] = max(value, least_parts) if name == "PARTS" else value
     return config

@@ -386,19 +386,38 @@ def in_parts_of(
     programs: int,
     grid: str,
     *more: tuple[str, str],
-    steps: str = "cdiv(K, BLOCK_K)",
-    chunk: str = "BLOCK_K * cdiv(K, BLOCK_K * PARTS)",
 ) -> Variant:
-    """`sides`: rows, columns and terms of a tile, its warps and stages; `programs` a multiprocessor; `steps` of a loop."""
+    """`sides`: rows, columns and terms of a tile, its warps and stages; `programs` a multiprocessor."""
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
-    busy = "sms" if programs == 1 else f"{programs} * sms"
-    config = tile(
-        *sides,
-        *more,
-        ("PARTS", f"parts({busy}, {tiles}, {steps})"),
-        ("CHUNK", chunk),
-        programs=str(programs) if "PROGRAMS" in grid else "",
+    how = "by pointers" if part.skeleton == "contraction" else "by descriptors"
+    whole = Variant(
+        name,
+        requires,
+        f"{how}, in parts of K: several programs share a tile, and a second kernel adds up",
+        tile(*sides, *more, programs=str(programs) if "PROGRAMS" in grid else ""),
+        (Launch(part.name, (grid.format(tiles=tiles),)),),
+        requires=requires,
     )
+    chunk = "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"
+    return added_up(whole, part, finish, times, str(programs), "cdiv(K, BLOCK_K)", chunk)
+
+
+def added_up(
+    whole: Variant,
+    part: KernelPlan,
+    finish: KernelPlan,
+    times: str,
+    programs: str,
+    steps: str,
+    chunk: str,
+) -> Variant:
+    """The variant, PARTS in its grid, where several programs share a tile if there are fewer than `programs` a multiprocessor.
+
+    `steps` of the loop over a tile's terms, and what CHUNK each program takes of these.
+    """
+    busy = "sms" if programs == "1" else f"{programs} * sms"
+    tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    shared = ("PARTS", f"parts({busy}, {tiles}, {steps})"), ("CHUNK", chunk)
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
     heads = part.nests[: part.products]
     left = tuple(
@@ -409,19 +428,14 @@ def in_parts_of(
     columns_ = "max(32, min(256, 2048 // PARTS))"
     ahead = ("AHEAD", "min(64, pow2(PARTS))")
     small = (("BLOCK_M", "2"), ("BLOCK_N", columns_), ("PARTS", "PARTS"), ahead)
-    how = "by descriptors" if part.skeleton == "persistent" else "by pointers"
-    return Variant(
-        name,
-        requires,
-        f"{how}, in parts of K: several programs share a tile, and a second kernel adds up",
-        config,
-        (
-            Launch(part.name, (grid.format(tiles=tiles),), (), True, tuple(n for n, *_ in left)),
-            Launch(finish.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), small),
-        ),
-        left,
-        requires=requires,
+    launch, joined = whole.launches[0], f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    launches = (
+        replace(launch, part=True, scratch=tuple(n for n, *_ in left)),
+        Launch(finish.name, (joined,), small),
     )
+    at = next(k for k, (name, _) in enumerate(whole.config) if name == "num_warps")
+    config = (*whole.config[:at], *shared, *whole.config[at:])
+    return replace(whole, config=config, launches=launches, scratch=left)
 
 
 def within(extent: str, most: int | str) -> str:

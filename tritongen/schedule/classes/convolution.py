@@ -31,8 +31,8 @@ from tritongen.ir.algebra import (
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
 from tritongen.schedule.classes import channel_padding, one_tap, patches, window
-from tritongen.schedule.classes.contraction_stages import fitted
-from tritongen.schedule.classes.contraction_variants import in_parts_of, within
+from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
+from tritongen.schedule.classes.contraction_variants import added_up
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Order, Pack, Step, Variant
@@ -42,6 +42,7 @@ from tritongen.schedule.views import accesses, views
 FITS, HALVES = "itemsize <= 4", "itemsize <= 2"
 COLUMNS, WARPS = "max(16, min(128, pow2(N)))", "8 if BLOCK_N == 128 else 4"
 TERMS = "taps * channels"
+BUSY = "(4 if BLOCK_N <= 64 else 2)"  # programs a multiprocessor, where they share tiles
 # Channels that lanes load one by one: each would be an asynchronous copy of its own. f32 of 129 and 63 channels stored last, one
 # tap, us on an H100 (so many stages, one): by terms 122, 33 and 1,997, 1,772, packed 109, 34 and 2,103, 1,629.
 APART = "channels % 4 > 0 and channels > 1"
@@ -172,18 +173,17 @@ def make(name, group, stores, dims, facts) -> Step:
         tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
         counted, fours = channel_padding.in_fours(group, packs, dims, facts) or (group, ())
     flat = (*outer, Axis("k", (*p.taps, *counted.factors.k)))
+    tiles = _kernel(f"{name}_tiles", "contraction", flat, counted, stores, dims, facts)
     finish: KernelPlan | None = None
-    kernels: tuple[KernelPlan, ...] = (
-        _kernel(f"{name}_tiles", "contraction", flat, counted, stores, dims, facts),
-    )
+    # Those in parts have no form for f64.
+    if p.k and not p.lets and not group.nests[0].fold.guards and min(itemsizes(tiles)) <= 4:
+        joined = _kernel(f"{name}_combine", "combine", outer, group, stores, dims, facts)
+        finish = replace(joined, slides=False)
+    splits = finish is not None
+    kernels: tuple[KernelPlan, ...] = (replace(tiles, splits=splits),)
     if p.k:
         taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
-        if not p.lets and not group.nests[0].fold.guards:
-            taps = replace(taps, splits=True)
-            finish = _kernel(
-                f"{name}_combine", "combine", outer, group, stores, dims, facts, slides=False
-            )
-        kernels = (taps, *kernels)
+        kernels = (replace(taps, splits=splits), *kernels)
     numbers = (
         ("batches", outer[0].extent),
         ("M", outer[1].extent),
@@ -252,23 +252,22 @@ def _variants(
     (1 stage 0.94); 3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59
     (2, 3 and 4 stages 1.75, 2.17, 2.61), all with stores that ran across the channels.
     """
-    grid, phases = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), bool(kernels[-1].lets)
-    launch = (Launch(kernels[-1].name, grid),)
+    launch, phases = _launch(kernels[-1], times), bool(kernels[-1].lets)
     found = list[Variant]()
     if len(kernels) > 1:
         found += _by_packed_channels(kernels, finish, packs, copies, times, digits)
     if fours:
-        found.append(
-            _variant(
-                "pad4",
-                FITS,
-                "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
-                tile("128", COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
-                launch,
-                of_convolution("pad4", "taps * 4 * cdiv(channels, 4)", "pad4_bytes", digits),
-                fours,
-            )
+        terms = "taps * 4 * cdiv(channels, 4)"
+        whole = _variant(
+            "pad4",
+            FITS,
+            "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
+            tile("128", COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
+            launch,
+            of_convolution("pad4", terms, "pad4_bytes", digits),
+            fours,
         )
+        found.append(_in_parts(whole, kernels[-1], finish, times, terms))
     gathered = of_convolution("gathered", TERMS, "0", digits)
     return (
         *found,
@@ -306,19 +305,9 @@ def _by_packed_channels(
     thread of 4 warps spills 1,472 bytes (2,850 us, cuDNN 274). So it does where 16 does not divide rows of columns (of odd ones
     452 us, in fours 164; conv3d of 88 3,475, by patches 715, 1,640 bytes a thread in 4 warps, none in 8).
     """
-    grid, phases = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), bool(kernels[0].lets)
-    tapped = (Launch(kernels[0].name, (f"{'PARTS * ' if finish else ''}{grid[0]}",)),)
+    tapped, phases = _launch(kernels[0], times), bool(kernels[0].lets)
     deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
     by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
-    if finish is not None:
-        # Few places of many terms, as of an image at a time, and gradients of weights: of 512 channels of 7 x 7 and 512
-        # filters of 3 x 3 there are four whole tiles.
-        steps = "taps * cdiv(padded, BLOCK_K)"
-        counted = dict(steps=steps, chunk=f"cdiv({steps}, PARTS)")
-        sides = "64", within("N", 64), deep, "4", "3"
-        grid_ = "PARTS * {tiles}"
-        split = in_parts_of("split", kernels[0], finish, times, FITS, sides, 2, grid_, **counted)
-        yield replace(split, packs=copies, estimate=by_tap)
     if not phases:
         yield _variant(
             "wide",
@@ -333,17 +322,18 @@ def _by_packed_channels(
     # Of one channel, places are neighbours.
     even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
     together = f"8 if channels == 1 else {even}"
-    yield _variant(
+    mixed = _variant(
         "mixed",
         FITS,
         "by pointers, terms of several taps a step, channels packed",
         tile("128", COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3"),
-        (Launch(kernels[-1].name, grid),),
+        _launch(kernels[-1], times),
         of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
         packs,
     )
+    yield _in_parts(mixed, kernels[-1], finish, times, TERMS)
     warps = "8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4"
-    yield _variant(
+    taps = _variant(
         "taps",
         FITS,
         "by pointers, one tap and its packed channels a step",
@@ -358,6 +348,28 @@ def _by_packed_channels(
         by_tap,
         copies,
     )
+    yield _in_parts(taps, kernels[0], finish, times)
+
+
+def _launch(kernel: KernelPlan, times: str) -> tuple[Launch, ...]:
+    shared = "PARTS * " if kernel.splits else ""
+    return (Launch(kernel.name, (f"{shared}{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
+
+
+def _in_parts(
+    whole: Variant, part: KernelPlan, finish: KernelPlan | None, times: str, terms: str = ""
+) -> Variant:
+    """In parts where there are few tiles: of an image at a time, and of gradients of weights. `terms`: none of taps.
+
+    Of 512 channels of 7 x 7 and 512 filters of 3 x 3 there are four, of 64 filters of 64 x 3 x 3 five.
+    """
+    if finish is None:
+        return whole
+    steps, chunk = f"cdiv({terms}, BLOCK_K)", f"BLOCK_K * cdiv({terms}, BLOCK_K * PARTS)"
+    if not terms:  # those of taps are of one tap, and counted by themselves
+        steps = "taps * cdiv(padded, BLOCK_K)"
+        chunk = f"cdiv({steps}, PARTS)"
+    return added_up(whole, part, finish, times, BUSY, steps, chunk)
 
 
 def _variant(name, requires, why, config, launch, estimate, packs=(), when="") -> Variant:
@@ -365,12 +377,12 @@ def _variant(name, requires, why, config, launch, estimate, packs=(), when="") -
     return Variant(name, when or requires, why, config, launch, **more)
 
 
-def _kernel(name, skeleton, axes, group, stores, dims, facts, slides=True) -> KernelPlan:
+def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
     # What is stored is addressed dim by dim, so that it may be stored channels last.
     read = [(t, c) for t, c in accesses(group.nests, stores, dims) if t not in stores]
     seen = views(read, dims, axes, facts)
     p = group.product
-    shared = dict(lets=p.lets, ragged=p.ragged, slides=slides)
+    shared = dict(lets=p.lets, ragged=p.ragged, slides=True)
     return KernelPlan(name, skeleton, axes, group.nests, stores, seen, **shared)
 
 
