@@ -189,7 +189,8 @@ def convolution_us(
         sector = 32 if uneven else stored_bytes
         moved = 1e-6 * (operand_bytes + sector * batches * M * N) / own.memory
         return start + wait * terms + _slowest(places * added / gpu.sms, moved, 0.0)
-    narrow = 6 if itemsize <= 2 else 2  # of two bytes there are no asynchronous copies
+    # Of less than four bytes there are no asynchronous copies.
+    narrow = 6 if together * itemsize < 4 else 8 / (together * itemsize)
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     parts = config.get("PARTS", 1)
     each = cdiv(batches * cdiv(places or M, rows) * cdiv(N, columns) * parts, gpu.sms)
@@ -197,7 +198,7 @@ def convolution_us(
     beside = max(1, min(beside, each))
     steps = cdiv(cdiv(terms, depth), parts) / phases
 
-    full, apart = max(64, rows), slower ** max(0, digits - 3) * max(1, narrow / together)
+    full, apart = max(64, rows), slower ** max(0, digits - 3) * max(1, narrow)
     multiplied = 2e-6 * full * columns * depth * (1 + edge * (1 / full + 1 / columns)) / flops
     # Weights lie side by side: of "gathered" ones lanes load several, where each place is loaded by itself.
     others = min(columns, max(8, N)) * (0.25 if kind == "gathered" else 1)
