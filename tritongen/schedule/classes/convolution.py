@@ -317,7 +317,9 @@ def _by_packed_channels(
             tapped,
             by_tap,
             copies,
-            when=f"{HALVES} and N % 16 == 0",  # others spill 1,100 to 1,500 bytes a thread
+            # Others spill 1,100 to 1,500 bytes a thread behind the loop: seven of eight drawn calls of so many terms took
+            # what is estimated, three a fifth to a quarter less than any other (H200); of few terms up to 2.6 times that.
+            when=f"{HALVES} and (N % 16 == 0 or depth >= 3072)",
         )
     # Of one channel, places are neighbours.
     even = "1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8"
