@@ -511,10 +511,10 @@ def choose_conv1d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, row: int, conv_stride: int, over: int, places: int, terms: int, outer: int,
     lanes: int, lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int,
-    lane_stride: int, dilation: int, line: int, channels_last: bool, stored_last: bool,
-    one_tap: bool, as_rows: bool, patched: bool, covered: int, itemsize: int,
-    stored_bytes: int, operand_bytes: int, packed_bytes: int, pad4_bytes: int,
-    padded_bytes: int, gpu: lib.Gpu,
+    lane_stride: int, dilation: int, line: int, abreast: int, channels_last: bool,
+    stored_last: bool, one_tap: bool, as_rows: bool, patched: bool, covered: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -526,7 +526,7 @@ def choose_conv1d(
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
             num_warps=1, STEPS=(STEPS := max(1, min(lib.pow2(along), 8, 400 // max(1, terms)))),
         ), "channels", taps * channels, 0, 2, 8, lib.cdiv(outer, ROWS) * lib.cdiv(along, STEPS) * lib.cdiv(lanes, BLOCK) * ROWS * STEPS * BLOCK, N > 1),
-        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and abreast >= 4) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
@@ -640,11 +640,12 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         row=P, conv_stride=stride, over=L % stride, places=P, terms=Cg * R, outer=outer,
         lanes=groups, lanes_extent=lanes_extent, along=P, lines=lines, cols=P,
         cols_extent=P + P * stride + R * max(dil, -dil), lane_stride=stride, dilation=dil,
-        line=L, channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
-        one_tap=one_tap, as_rows=as_rows, patched=patched,
-        covered=lib.covered(N, P, apart=y.stride(2)), itemsize=x.element_size(),
-        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
+        line=L, abreast=R, channels_last=x.stride(1) < x.stride(2),
+        stored_last=y.stride(1) < y.stride(2), one_tap=one_tap, as_rows=as_rows,
+        patched=patched, covered=lib.covered(N, P, apart=y.stride(2)),
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
@@ -1924,16 +1925,16 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
 def choose_conv1d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, row: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
-    cols_extent: int, lane_stride: int, dilation: int, line: int, patched: bool,
-    covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    cols_extent: int, lane_stride: int, dilation: int, line: int, abreast: int,
+    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and abreast >= 4) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
@@ -2004,7 +2005,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
         row=R, conv_stride=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
         cols_extent=P * stride + R + R * max(dil, -dil), lane_stride=dil, dilation=stride,
-        line=L, patched=patched, covered=lib.covered(Cg, R, apart=dw.stride(2)),
+        line=L, abreast=P, patched=patched, covered=lib.covered(Cg, R, apart=dw.stride(2)),
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, pad4_bytes=pad4_bytes,
         padded_bytes=padded_bytes, gpu=gpu,

@@ -611,7 +611,7 @@ def choose_conv2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, row: int, conv_stride: int, over: int, places: int, terms: int, outer: int,
     lanes: int, lanes_extent: int, along: int, lines: int, cols: int, cols_extent: int,
-    steps: int, stride_p: int, lane_stride: int, dilation: int, line: int,
+    steps: int, stride_p: int, lane_stride: int, dilation: int, line: int, abreast: int,
     channels_last: bool, stored_last: bool, one_tap: bool, as_rows: bool, patched: bool,
     covered: int, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
     pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
@@ -626,7 +626,7 @@ def choose_conv2d(
             ROWS=(ROWS := max(1, (128 if terms <= 10 else 64 if terms <= 64 else 32) // BLOCK)),
             num_warps=1, STEPS=(STEPS := max(1, min(lib.pow2(along), 8, 400 // max(1, terms)))),
         ), "channels", taps * channels, 0, 2, 8, lib.cdiv(outer, ROWS) * lib.cdiv(along, STEPS) * lib.cdiv(lanes, BLOCK) * ROWS * STEPS * BLOCK, N > 1),
-        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and abreast >= 4) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
             STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms)))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
@@ -740,7 +740,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         depth=Cg * R * S, row=Q, conv_stride=stride, over=H % stride + W % stride,
         places=places, terms=Cg * R * S, outer=outer, lanes=groups, lanes_extent=lanes_extent,
         along=Q, lines=lines, cols=Q, cols_extent=Q + Q * stride + S * max(dil, -dil), steps=P,
-        stride_p=stride, lane_stride=stride, dilation=dil, line=W,
+        stride_p=stride, lane_stride=stride, dilation=dil, line=W, abreast=S,
         channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
         one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=y.stride(3)), itemsize=x.element_size(),
@@ -2211,15 +2211,15 @@ def choose_conv2d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, row: int, conv_stride: int, over: int, terms: int, lines: int, cols: int,
     cols_extent: int, steps: int, stride_r: int, lane_stride: int, dilation: int, line: int,
-    patched: bool, covered: int, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    abreast: int, patched: bool, covered: int, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = ((batches, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
+        ("runs", terms <= 40 and (line % 2 == 0 or lane_stride == 1 and abreast >= 4) and 1 <= lane_stride <= 8 and lib.pow2(lane_stride) == lane_stride and dilation >= 0 and 0 < terms <= 128 and max(lines, cols_extent) < 1 << 30, dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=(ROWS := max(1, 128 // BLOCK)),
             STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (max(1, stride_r * stride_r)), 256 // max(1, terms)))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
@@ -2291,7 +2291,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,
         depth=N * P * Q, row=S, conv_stride=dil, over=H % dil + W % dil, terms=N * P * Q,
         lines=lines, cols=S, cols_extent=Q * stride + S + S * max(dil, -dil), steps=R,
-        stride_r=dil, lane_stride=dil, dilation=stride, line=W, patched=patched,
+        stride_r=dil, lane_stride=dil, dilation=stride, line=W, abreast=Q, patched=patched,
         covered=lib.covered(Cg, R, S, apart=dw.stride(3)), itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
         packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,

@@ -240,7 +240,7 @@ def depthwise_conv2d_box(
 def choose_depthwise_conv2d(
     terms: int, outer: int, lanes: int, lanes_extent: int, along: int, lines: int,
     cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int, dilation: int,
-    line: int, channels_last: bool, stored_last: bool, itemsize: int,
+    line: int, abreast: int, channels_last: bool, stored_last: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
@@ -253,7 +253,7 @@ def choose_depthwise_conv2d(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         terms <= 40
-        and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)
+        and (line % 2 == 0 or lane_stride == 1 and abreast >= 4)
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
         and dilation >= 0
@@ -290,7 +290,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     variant, config = choose_depthwise_conv2d(
         terms=R * S, outer=outer, lanes=C, lanes_extent=C, along=Q, lines=lines, cols=Q,
         cols_extent=Q + Q * stride + S, steps=P, stride_p=stride, lane_stride=stride,
-        dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
+        dilation=1, line=W, abreast=S, channels_last=x.stride(1) < x.stride(3),
         stored_last=y.stride(1) < y.stride(3), itemsize=x.element_size(),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

@@ -345,9 +345,7 @@ def convolution(taps, channels, M, N, itemsize, **more):
         stored_bytes=itemsize, operand_bytes=itemsize * M * channels, one_tap=False, row=16
     )
     facts |= dict(terms=taps * channels, channels_last=False, stored_last=False)  # windows' own
-    windows = (
-        "outer lanes lanes_extent along lines cols cols_extent steps lane_stride dilation line"
-    )
+    windows = "outer lanes lanes_extent along lines cols cols_extent steps lane_stride dilation line abreast"
     return plans[0].steps[0], of_gpu(facts | dict.fromkeys(windows.split(), 1) | more)
 
 

@@ -119,7 +119,7 @@ def variants(name, group, stores, dims, facts):
     if (slid := in_runs(group, facts)) is not None:
         line = line_of(group, dims)
         known = (any(map(is_gathered, group.nests)), any(map(is_computed, group.nests)))
-        ways.insert(0, with_runs(ways[0], name, line, *slid, *known))
+        ways.insert(0, with_runs(ways[0], name, line, slid, *known))
     across = channels(group, stores, facts)
     if across is not None:
         ways.insert(0, unrolled(name, group, stores, facts, "channels", *across))
@@ -156,8 +156,8 @@ def beside(name, group, stores, dims, facts):
     return kernels[:-1], tuple(n for n in numbers if n[0] not in spoken), few, orders
 
 
-def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
-    """(how far the windows of neighbouring lanes are apart, how far two terms) where lines load in whole runs.
+def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly, Poly] | None:
+    """(how far the windows of neighbouring lanes are apart, how far two terms, how many are in line) of whole runs.
 
     That is where one index of the window slides along the lanes, in every read alike, by steps that are
     known when the kernel is compiled; and all lanes of a run are of one line, `x[c, p + r]` and no `x[p, p + r]`.
@@ -185,7 +185,8 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
         for read in (r for n in group.nests for r in reads(n.body))
         if any({lane, name} <= indices(c) for c in read.coords)
     )
-    return (stride, apart) if slides_once and not others else None
+    (binder,) = (b for b in window_of(group) if b.index == name)
+    return (stride, apart, binder.hi - binder.lo) if slides_once and not others else None
 
 
 def line_of(group: Group, dims) -> Poly:
@@ -221,7 +222,7 @@ def is_computed(nest: ir.Nest) -> bool:
 
 
 def with_runs(
-    way, name: str, line: Poly, stride: Poly, apart: Poly, gathered: bool, computed: bool
+    way, name: str, line: Poly, slid: tuple[Poly, Poly, Poly], gathered: bool, computed: bool
 ):
     """The same with lines loaded in whole runs.
 
@@ -229,13 +230,16 @@ def with_runs(
     103 (101), with 4 outputs a lane 86. 112 wide, 2 rows a program: 75, one 69 (52). Depthwise 3x3 in bf16 with 4
     outputs a lane 80, padded 92, with one 50. Odd lines begin anywhere, and are no runs: 3x3 means of 107 x 57 143 us (63
     as loads of their own), at stride 2 of 233 x 133 2,231 (1,738), of lines of 2,359 32 (18). Not so where terms are
-    `computed`, depthwise 2 x 4 of 251 x 50 x 21 x 95 60 us (140), f32 3 x 6 of 55 x 672 x 34 x 81 493 (721); of three
-    terms of 16 bits 306 (155); nor of many, whose loads wait for one another (H100): f32 conv1d of 14 terms 27 (37), of
-    114, two apart, 706 (97), conv2d of 54 4,271 (346).
+    `computed`, four of them in line, depthwise 2 x 4 of 251 x 50 x 21 x 95 60 us (140), f32 3 x 6 of 55 x 672 x 34 x 81 493
+    (721); of three, or two, lanes load as often, and apart: bf16 3 x 3 of 8 x 409 x 115 x 219 405 (188), 7 x 2 of lines of
+    seven 583 (400). Nor of many, whose loads wait for one another (H100): f32 conv1d of 14 terms 27 (37), of 114, two apart,
+    706 (97), conv2d of 54 4,271 (346).
     """
+    stride, apart, abreast = slid
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
     numbers = [*numbers, ("lane_stride", stride), ("dilation", apart), ("line", line)]
+    numbers += [("abreast", abreast)] if computed else []
     changed = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
     wide = ("PER_THREAD", "min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1")
     warps = ("num_warps", "max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64)))")
@@ -243,7 +247,7 @@ def with_runs(
     few = f"(lane_stride == 1 or terms < {GATHERED}) and " if gathered else ""
     good = "line % 2 == 0 and itemsize <= 2 * lane_stride"
     if computed:
-        good = f"terms <= {RUN_TERMS} and (line % 2 == 0 or lane_stride == 1 and terms * itemsize >= 16)"
+        good = f"terms <= {RUN_TERMS} and (line % 2 == 0 or lane_stride == 1 and abreast >= 4)"
     return (
         kernel,
         numbers,
