@@ -830,7 +830,7 @@ def conv3d_backward_dx_patches(
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
-            k = start // tl.maximum(taps, 1) * BLOCK_K
+            k = tl.cast(start // tl.maximum(taps, 1) * BLOCK_K, tl.int32)
             k_2 = tap // (r2_taps_or_1 * s2_taps_or_1)
             r2 = tap // s2_taps_or_1 % r2_taps_or_1
             s2 = tap % s2_taps_or_1

@@ -64,7 +64,7 @@ def conv_transpose2d_patches(
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
-            k = start // tl.maximum(taps, 1) * BLOCK_K
+            k = tl.cast(start // tl.maximum(taps, 1) * BLOCK_K, tl.int32)
             r = tap // s_taps_or_1
             s = tap % s_taps_or_1
             x_padded = x_padded_patches.load(

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from tritongen import lib, pipeline, trace
 from tritongen.choice import microseconds, of_gpu
-from tritongen.proof.crosscompile import nvidia, wrong_instructions
+from tritongen.proof.crosscompile import lower_one, nvidia, wrong_instructions
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
@@ -417,3 +417,17 @@ def test_taps_of_phases_fit_into_registers():
     assert launch.kernel.fn.__name__ == "conv_transpose2d_taps"
     _, spilled = nvidia(trace.compile_launch(launch, "sm_90").asm["cubin"])
     assert spilled is not None and spilled <= 256
+
+
+@pytest.mark.slow
+def test_corners_of_patches_have_32_bits_where_places_need_64():
+    """Descriptors take no others; taps of a phase were counted as places are, and with these no kernel was compiled."""
+    name = "conv_transpose2d"
+    built = pipeline.build((SPECS / f"{name}.op").read_text(), name)
+    x, w = (meta(*s, dtype=torch.float16) for s in ((1 << 16, 16, 200, 200), (16, 16, 3, 3)))
+    module, (plan,) = load_text(name, built.raw), built.plans[name]
+    patches = next(way for way in ways(plan) if way.name == "patches")
+    with forced(module, plan, patches, small=False):
+        *_, launch = trace.trace(module, name, dict(x=x, w=w, pad=1), lib.Gpu()).launches
+    assert launch.config["INDEX"] == tl.int64
+    assert not lower_one(launch, "", "patches", "f16", "sm_90").problem
