@@ -327,7 +327,8 @@ def attention_o_tiles(
         tl.store(o_sum_parts_ptr + at, o_sum, mask=inside)
     else:
         o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-        # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
+        # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) /
+        #     sum[j](p[b, h, i, j])
         o = o_sum / o_sum2
         tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
 
@@ -353,7 +354,8 @@ def attention_o_combine(
         o_sum += tl.load(o_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     o_sum = tl.sum(o_sum, 0)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
+    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) /
+    #     sum[j](p[b, h, i, j])
     o = o_sum / o_sum2
     tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
 
@@ -1301,8 +1303,8 @@ def attention_backward_dp_sum_persistent(
                         )
                     do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
                     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-                    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-                    #     o_sum2[b, h, i]
+                    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+                    #     / o_sum2[b, h, i]
                     dp = dp_sum - do_sum / o_sum2
                     s_sum = tl.load(
                         s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, mask=inside
@@ -1379,8 +1381,8 @@ def attention_backward_dp_sum_tiles(
         )
         do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
         o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-        #     o_sum2[b, h, i]
+        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+        #     / o_sum2[b, h, i]
         dp = dp_sum - do_sum / o_sum2
         s_sum = tl.load(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, mask=inside)
         # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -1424,8 +1426,8 @@ def attention_backward_dp_sum_combine(
     tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside)
     do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-    #     o_sum2[b, h, i]
+    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+    #     / o_sum2[b, h, i]
     dp = dp_sum - do_sum / o_sum2
     s_sum = tl.load(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, mask=inside)
     # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -1785,8 +1787,8 @@ def attention_backward_dscale_rows(
     dp_sum = tl.load(dp_sum_ptr + col.to(tl.int64) * dp_sum_col, mask=col < cols)
     do_sum = tl.load(do_sum_ptr + bhi * do_sum_bhi, mask=col < cols)
     o_sum2 = tl.load(o_sum2_ptr + bhi * o_sum2_bhi, mask=col < cols)
-    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-    #     o_sum2[b, h, i]
+    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+    #     / o_sum2[b, h, i]
     dp = dp_sum - do_sum / o_sum2
     s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols)
     # s[b, h, i, j] = scale * s_sum[b, h, i, j]
@@ -1835,8 +1837,8 @@ def attention_backward_dscale_loop(
             dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
             do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
             o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
-            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
-            #     o_sum2[b, h, i]
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+            #     / o_sum2[b, h, i]
             dp = dp_sum - do_sum / o_sum2
             s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
             # s[b, h, i, j] = scale * s_sum[b, h, i, j]

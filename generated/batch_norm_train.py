@@ -46,7 +46,8 @@ def batch_norm_train_rows(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
-    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+    #     bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + row * y_row + hw * y_hw, y, mask=inside)
 
@@ -82,7 +83,8 @@ def batch_norm_train_lines(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+    #     bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(
         y_ptr + tl.cast(line, tl.int64) * y_n + row * y_row + tl.cast(col, tl.int64) * y_hw,
@@ -136,7 +138,8 @@ def batch_norm_train_lines_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
+        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
@@ -217,7 +220,8 @@ def batch_norm_train_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
             bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
-            # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
+            # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] +
+            #     bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
@@ -586,12 +590,13 @@ def batch_norm_train_backward_var_sum_rows(
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
-    #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
-    #     W)
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+    #     * (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H
+    #     * N * W)
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + row * dx_row + hw * dx_hw, dx, mask=inside)
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) *
+    #     y_rsqrt[c]))
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0), 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
@@ -646,16 +651,17 @@ def batch_norm_train_backward_var_sum_lines(
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / count
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
-    #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
-    #     W)
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+    #     * (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H
+    #     * N * W)
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(
         dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_hw,
         dx,
         mask=inside,
     )
-    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) *
+    #     y_rsqrt[c]))
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0))
     tl.store(dgain_ptr + row * dgain_row, dgain)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum)
@@ -748,7 +754,8 @@ def batch_norm_train_backward_var_sum_loop(
         gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
         div_dmu_sum = dmu_sum * y_rsqrt * gain / count
         # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
-        # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
+        # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) *
+        #     y_rsqrt[c]))
         if PASS <= 2:
             dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
             dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -819,9 +826,9 @@ def batch_norm_train_backward_var_sum_loop(
                     mask=inside,
                     eviction_policy="evict_first",
                 ).to(COMPUTE)
-                # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
-                #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
-                #     W)
+                # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W)
+                #     * (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H
+                #     * N * W)
                 dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
                 tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
@@ -847,7 +854,8 @@ def batch_norm_train_backward_deps_rows(
     y_rsqrt = lib.rsqrt(var + eps)
     dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
     gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] +
+    #     eps))
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
         1,
@@ -877,7 +885,8 @@ def batch_norm_train_backward_deps_loop(
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] +
+    #     eps))
     if PASS <= 1:
         deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):

@@ -1093,9 +1093,10 @@ def conv2d_backward_dx_taps(
     n_ = m // HW
     h = m // W % H
     w2 = m % W
-    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+    #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+    #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+    #     c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1166,9 +1167,10 @@ def conv2d_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if TRANS_DY else dy_tiles.load([first_m, start])
@@ -1204,9 +1206,10 @@ def conv2d_backward_dx_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = (
@@ -1248,9 +1251,10 @@ def conv2d_backward_dx_channels(
     dx_c0 = c20 + col * Cg
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -1316,9 +1320,10 @@ def conv2d_backward_dx_window(
     c20 = (row // H % Cg).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+        #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+        #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+        #     c % Cg, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -1382,9 +1387,10 @@ def conv2d_backward_dx_combine(
     h = m // W % H
     w2 = m % W
     inside = (m < M) & (n < Cg)
-    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+    #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+    #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+    #     c % Cg, r, s])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1429,9 +1435,10 @@ def conv2d_backward_dx_tiles(
     w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), VEC_W)
     w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), VEC_W)
     w_rows = w_ptr + w_f0 * w_0 + n * w_1
-    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
-    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
-    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
+    #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
+    #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
+    #     c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -53,8 +53,8 @@ def conv3d_patches(
         corner_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
         corner_n_ = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N_
         # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
-        #     w[f, c, k_, r, s])
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % (K * R * S)
@@ -136,8 +136,8 @@ def conv3d_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
     # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
-    #     w[f, c, k_, r, s])
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0) * w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -215,8 +215,8 @@ def conv3d_rows(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
-        #     w[f, c, k_, r, s])
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -257,8 +257,8 @@ def conv3d_planes(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
-        #     w[f, c, k_, r, s])
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
@@ -300,8 +300,8 @@ def conv3d_combine(
     q = m % Q
     inside = (m < M) & (n < F)
     # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
-    #     w[f, c, k_, r, s])
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0) * w[f, c, k_, r, s])
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -356,8 +356,8 @@ def conv3d_tiles(
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_k_rs = tl.multiple_of(tl.cast(w_k_rs, tl.int64), VEC_W)
     # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
-    #     w[f, c, k_, r, s])
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0) * w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1151,7 +1151,8 @@ def conv3d_backward_dw_patches(
         corner_k_ = tile // (patches_r * patches_s * tiles_n) % patches_k_ * PATCH_K_
         corner_c = tile // (patches_k_ * patches_r * patches_s * tiles_n) * PATCH_C
         # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(O * P * Q * tl.cdiv(n__padded, BLOCK_K)):
             tap = start % (O * P * Q)
@@ -1220,7 +1221,8 @@ def conv3d_backward_dw_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
     # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1296,7 +1298,8 @@ def conv3d_backward_dw_combine(
     s = m % S
     inside = (m < M) & (n < F)
     # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1347,7 +1350,8 @@ def conv3d_backward_dw_tiles(
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), VEC_DY)
     # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -45,7 +45,8 @@ def conv_group_norm_silu_conv2d_patches(
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
         # conv2d[n_, f, p < P, q < Q] = b[f] +
-        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
@@ -104,7 +105,8 @@ def conv_group_norm_silu_conv2d_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -176,7 +178,8 @@ def conv_group_norm_silu_conv2d_rows(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # conv2d[n_, f, p < P, q < Q] = b[f] +
-        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -215,7 +218,8 @@ def conv_group_norm_silu_conv2d_planes(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # conv2d[n_, f, p < P, q < Q] = b[f] +
-        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
@@ -257,7 +261,8 @@ def conv_group_norm_silu_conv2d_combine(
     q = m % Q
     inside = (m < M) & (n < N2)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -307,7 +312,8 @@ def conv_group_norm_silu_conv2d_tiles(
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -382,7 +388,8 @@ def conv_group_norm_silu_y_rows(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -419,7 +426,8 @@ def conv_group_norm_silu_y_lines(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d) / count
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -452,7 +460,8 @@ def conv_group_norm_silu_y_lines_loop(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -515,7 +524,8 @@ def conv_group_norm_silu_y_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     if PASS <= 1:
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -602,7 +612,8 @@ def conv_group_norm_silu_y_channels_rows(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -641,7 +652,8 @@ def conv_group_norm_silu_y_channels_loop(
     n_ = row // groups
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     if PASS <= 1:
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1348,7 +1360,8 @@ def conv_group_norm_silu_forward_conv2d_patches(
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
         # conv2d[n_, f, p < P, q < Q] = b[f] +
-        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
@@ -1412,7 +1425,8 @@ def conv_group_norm_silu_forward_conv2d_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1492,7 +1506,8 @@ def conv_group_norm_silu_forward_conv2d_rows(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # conv2d[n_, f, p < P, q < Q] = b[f] +
-        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if TRANS_X else x_tiles.load([first_m, start])
@@ -1538,7 +1553,8 @@ def conv_group_norm_silu_forward_conv2d_planes(
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         # conv2d[n_, f, p < P, q < Q] = b[f] +
-        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+        #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
@@ -1586,7 +1602,8 @@ def conv_group_norm_silu_forward_conv2d_combine(
     q = m % Q
     inside = (m < M) & (n < N2)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1646,7 +1663,8 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), VEC_W)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
-    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
+    #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1728,7 +1746,8 @@ def conv_group_norm_silu_forward_y_rows(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -1765,7 +1784,8 @@ def conv_group_norm_silu_forward_y_lines(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d) / count
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -1798,7 +1818,8 @@ def conv_group_norm_silu_forward_y_lines_loop(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -1861,7 +1882,8 @@ def conv_group_norm_silu_forward_y_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     if PASS <= 1:
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1948,7 +1970,8 @@ def conv_group_norm_silu_forward_y_channels_rows(
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -1987,7 +2010,8 @@ def conv_group_norm_silu_forward_y_channels_loop(
     n_ = row // groups
     f1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     if PASS <= 1:
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2609,8 +2633,8 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     mu_sum = tl.sum(tl.where(inside, conv2d_kept, 0.0), 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     mu = mu_sum / cols
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
+    #     mu[n_, g]) ** 2)
     t = conv2d_kept - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
@@ -2622,14 +2646,15 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
-    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
-    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
+    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q]
+    #     * gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
     dmu_sum = tl.sum(
         tl.where(inside, dgroup_norm * gain * lib.rsqrt(var + 1e-05), 0.0), 1, keep_dims=True
     )
@@ -2662,8 +2687,8 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row % groups
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
+    #     mu[n_, g]) ** 2)
     if PASS <= 1:
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2702,8 +2727,8 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         mu = mu_sum / count
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + 1e-05)
-        # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
-        #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
+        # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q]
+        #     * gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
         if PASS <= 2:
             dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
             for step in range(begin, end):
@@ -2729,9 +2754,10 @@ def conv_group_norm_silu_backward_mu_sum_loop(
                 dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(
                     COMPUTE
                 )
-                # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-                #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-                #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+                # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+                #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+                #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+                #     sigmoid(group_norm[n_, c, p, q])))
                 dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
                     lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
                 )
@@ -2784,9 +2810,10 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
@@ -2847,9 +2874,10 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
             #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
             group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
             dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
-            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-            #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-            #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+            #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+            #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+            #     sigmoid(group_norm[n_, c, p, q])))
             dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
                 lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
             )
@@ -2896,8 +2924,8 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     inside = (row < rows) & (col < Cg)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
+    #     mu[n_, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
@@ -2943,8 +2971,8 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
-    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
-    #     2)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
+    #     mu[n_, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
@@ -3014,18 +3042,19 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
     # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-    #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-    #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
+    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+    #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3037,8 +3066,8 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
             inside,
@@ -3099,9 +3128,10 @@ def conv_group_norm_silu_backward_dconv2d_lines(
         dy_ptr + tl.cast(line, tl.int64) * dy_n_ + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
         mask=inside,
     ).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
@@ -3112,9 +3142,9 @@ def conv_group_norm_silu_backward_dconv2d_lines(
         dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n_ + c1 * dmu_sum_c1, mask=line < N
     )
     # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-    #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-    #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
+    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+    #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3131,8 +3161,8 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db = tl.sum(tl.where(inside, dconv2d, 0.0))
     tl.store(db_ptr + row * db_row, db)
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
             inside,
@@ -3176,8 +3206,8 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -3210,9 +3240,10 @@ def conv_group_norm_silu_backward_dconv2d_loop(
                 mask=inside,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-            #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-            #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+            #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+            #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+            #     sigmoid(group_norm[n_, c, p, q])))
             dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
                 lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
             )
@@ -3221,9 +3252,9 @@ def conv_group_norm_silu_backward_dconv2d_loop(
             )
             dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
             # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-            #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-            #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
+            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+            #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
                 + dvar_sum
@@ -3350,18 +3381,19 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
     # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-    #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-    #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
+    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+    #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3373,8 +3405,8 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
             inside,
@@ -3419,8 +3451,8 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     c1 = row // Cg
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
-    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
+    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -3450,18 +3482,19 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
                 mask=inside,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
-            #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
-            #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
+            # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
+            #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
+            #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
+            #     sigmoid(group_norm[n_, c, p, q])))
             dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
                 lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
             )
             dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
             dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
             # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
-            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
-            #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
-            #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
+            #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
+            #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
+            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
                 + dvar_sum
@@ -3578,8 +3611,8 @@ def conv_group_norm_silu_backward_dx_taps(
         + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
         + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
     )
-    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
-    #     0.0) * w[f, c, r, s])
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+    #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -3648,8 +3681,8 @@ def conv_group_norm_silu_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
-        #     0.0) * w[f, c, r, s])
+        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+        #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             dconv2d = (
@@ -3698,8 +3731,8 @@ def conv_group_norm_silu_backward_dx_planes(
         batch = tl.cast(work // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
-        #     0.0) * w[f, c, r, s])
+        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+        #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             dconv2d = (
@@ -3746,8 +3779,8 @@ def conv_group_norm_silu_backward_dx_combine(
     h = m // W % H
     w2 = m % W
     inside = (m < M) & (n < C)
-    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
-    #     0.0) * w[f, c, r, s])
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+    #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -3787,8 +3820,8 @@ def conv_group_norm_silu_backward_dx_tiles(
         + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
         + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
     )
-    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
-    #     0.0) * w[f, c, r, s])
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+    #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

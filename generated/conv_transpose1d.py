@@ -43,8 +43,8 @@ def conv_transpose1d_taps(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
     p = m % P
-    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
-    #     * w[c, f, r])
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+    #     0.0) * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -84,8 +84,8 @@ def conv_transpose1d_taps(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
-            #     w[c, f, r])
+            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+            #     0.0) * w[c, f, r])
             y = b + y_sum
             tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -104,8 +104,8 @@ def conv_transpose1d_combine(
     n_ = m // P
     p = m % P
     inside = (m < M) & (n < F)
-    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
-    #     * w[c, f, r])
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+    #     0.0) * w[c, f, r])
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -113,8 +113,8 @@ def conv_transpose1d_combine(
         y_sum += tl.load(y_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     y_sum = tl.sum(y_sum, 0)
     b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
-    #     w[c, f, r])
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+    #     0.0) * w[c, f, r])
     y = b + y_sum
     tl.store(y_ptr + n_ * y_0 + n * y_1 + p * y_2, y, mask=inside)
 
@@ -144,8 +144,8 @@ def conv_transpose1d_tiles(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), VEC_W)
-    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
-    #     * w[c, f, r])
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+    #     0.0) * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -185,8 +185,8 @@ def conv_transpose1d_tiles(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
-            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
-            #     w[c, f, r])
+            # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
+            #     0.0) * w[c, f, r])
             y = b + y_sum
             tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -688,8 +688,8 @@ def conv_transpose1d_backward_dw_taps(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
     r = m % R
-    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
-    #     else 0.0))
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] *
+    #     (x[n_, c, (p + pad - r * dil) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -745,8 +745,8 @@ def conv_transpose1d_backward_dw_combine(
     c = m // R
     r = m % R
     inside = (m < M) & (n < F)
-    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
-    #     else 0.0))
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] *
+    #     (x[n_, c, (p + pad - r * dil) / stride] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -780,8 +780,8 @@ def conv_transpose1d_backward_dw_tiles(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), VEC_DY)
-    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
-    #     else 0.0))
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] *
+    #     (x[n_, c, (p + pad - r * dil) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

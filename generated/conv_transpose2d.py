@@ -845,8 +845,8 @@ def conv_transpose2d_backward_dw_taps(
     c = m // RS
     r = m // S % R
     s = m % S
-    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
-    #     (q + pad - s) / stride] else 0.0))
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c,
+    #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -915,8 +915,8 @@ def conv_transpose2d_backward_dw_combine(
     r = m // S % R
     s = m % S
     inside = (m < M) & (n < F)
-    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
-    #     (q + pad - s) / stride] else 0.0))
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c,
+    #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -953,8 +953,8 @@ def conv_transpose2d_backward_dw_tiles(
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), VEC_DY)
-    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
-    #     (q + pad - s) / stride] else 0.0))
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c,
+    #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -71,8 +71,8 @@ def conv_transpose3d_patches(
         p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
         q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
         # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-        #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-        #     0.0) * w[c, f, k_, r, s])
+        #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+        #     else 0.0) * w[c, f, k_, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
@@ -132,7 +132,8 @@ def conv_transpose3d_patches(
         y_places = y_ptr + n_ * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
         b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
         # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
-        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) *
+        #     w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_places + n * y_1, y, mask=inside)
 
@@ -194,8 +195,8 @@ def conv_transpose3d_taps(
         + tl.cast(s_first, tl.int64) * w_padded_3
     )
     # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-    #     0.0) * w[c, f, k_, r, s])
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(taps * chunks):
         tap = start // chunks
@@ -247,7 +248,8 @@ def conv_transpose3d_taps(
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
-        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) *
+        #     w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -316,8 +318,8 @@ def conv_transpose3d_tiles(
         + tl.cast(s_first, tl.int64) * w_4
     )
     # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
-    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-    #     0.0) * w[c, f, k_, r, s])
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -375,7 +377,8 @@ def conv_transpose3d_tiles(
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
-        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) *
+        #     w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -725,7 +728,8 @@ def conv_transpose3d_backward_dx_patches(
         corner_d = tile // (patches_h * patches_w2 * tiles_n) % patches_d * PATCH_D
         corner_n_ = tile // (patches_d * patches_h * patches_w2 * tiles_n) * PATCH_N_
         # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
-        #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
+        #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
+        #     w[c, f, k_, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % (K * R * S)
@@ -803,7 +807,8 @@ def conv_transpose3d_backward_dx_taps(
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_3
     )
     # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
-    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
+    #     w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -879,7 +884,8 @@ def conv_transpose3d_backward_dx_combine(
     w2 = m % W
     inside = (m < M) & (n < C)
     # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
-    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
+    #     w[c, f, k_, r, s])
     dx_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -930,7 +936,8 @@ def conv_transpose3d_backward_dx_tiles(
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
     w_k_2r2s2 = tl.multiple_of(tl.cast(w_k_2r2s2, tl.int64), VEC_W)
     # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
-    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
+    #     w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1016,8 +1023,8 @@ def conv_transpose3d_backward_dw_taps(
     r = m // S % R
     s = m % S
     # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-    #     0.0))
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end):
         tap = start // chunks
@@ -1095,8 +1102,8 @@ def conv_transpose3d_backward_dw_combine(
     s = m % S
     inside = (m < M) & (n < F)
     # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-    #     0.0))
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -1136,8 +1143,8 @@ def conv_transpose3d_backward_dw_tiles(
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), VEC_DY)
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), VEC_DY)
     # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
-    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
-    #     0.0))
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -302,7 +302,8 @@ def cross_entropy_backward_rows(
     dhit = tl.where(target == ignore, 0.0, -dloss)
     # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
     dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
-    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
+    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] -
+    #     m[n])
     dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -369,7 +370,8 @@ def cross_entropy_backward_loop(
             x = tl.load(
                 x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
-            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
+            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] -
+            #     m[n])
             dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
             tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -444,7 +446,8 @@ def cross_entropy_backward_two_pass(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
+        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] -
+        #     m[n])
         dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

@@ -225,8 +225,8 @@ def embedding_backward_deal(
     copy = row % COPIES
     idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
     dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
-    # dtable_sum_copies[copy < COPIES, v < V, d] = sum[n](where(idx[n] == v and copy ==
-    #     n % COPIES, dy[n, d], 0))
+    # dtable_sum_copies[copy < COPIES, v < V, d] = sum[n](where(idx[n] == v and copy
+    #     == n % COPIES, dy[n, d], 0))
     tl.atomic_add(
         dtable_sum_copies_ptr
         + copy * dtable_sum_copies_0
@@ -307,8 +307,8 @@ def embedding_backward_sparse(
     )
     t = dtable_sum_last - 1
     dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
-    # dtable_sum_kept[t < N, d] = sum[n](where(t + 1 == (dtable_sum_last[idx[n]] else
-    #     0), dy[n, d], 0))
+    # dtable_sum_kept[t < N, d] = sum[n](where(t + 1 == (dtable_sum_last[idx[n]]
+    #     else 0), dy[n, d], 0))
     tl.atomic_add(
         dtable_sum_kept_ptr + t * dtable_sum_kept_0 + col * dtable_sum_kept_1,
         dy,

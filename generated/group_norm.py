@@ -47,8 +47,8 @@ def group_norm_rows(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-    #     gain[c] + bias[c]
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
@@ -87,8 +87,8 @@ def group_norm_lines(
     bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(line, tl.int64) * bias_c0, mask=line < Cg).to(
         COMPUTE
     )
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-    #     gain[c] + bias[c]
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + tl.cast(c0b, tl.int64) * y_col, y, mask=inside)
 
@@ -135,8 +135,8 @@ def group_norm_lines_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=line < Cg).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=line < Cg).to(COMPUTE)
-        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-        #     gain[c] + bias[c]
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+        #     * gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -217,8 +217,8 @@ def group_norm_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-            #     gain[c] + bias[c]
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+            #     * gain[c] + bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -254,8 +254,8 @@ def group_norm_channels_rows(
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
-    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-    #     gain[c] + bias[c]
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+    #     * gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
@@ -337,8 +337,8 @@ def group_norm_channels_loop(
             ).to(COMPUTE)
             gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
             bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
-            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
-            #     gain[c] + bias[c]
+            # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps)
+            #     * gain[c] + bias[c]
             y = (x - mu) * rsqrt_var * gain + bias
             tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
@@ -1003,8 +1003,8 @@ def group_norm_backward_dx_rows(
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-    #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+    #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
     #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
     dx = (
         dy * gain * lib.rsqrt(var_sum / count + eps)
@@ -1073,8 +1073,8 @@ def group_norm_backward_dx_lines(
     dmu_sum = tl.load(
         dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=line < N
     )
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-    #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+    #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
     #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
     dx = (
         dy * gain * lib.rsqrt(var_sum / count + eps)
@@ -1197,8 +1197,8 @@ def group_norm_backward_dx_loop(
             ).to(COMPUTE)
             mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
             dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-            #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
             #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
             dx = (
                 dy * gain * lib.rsqrt(var_sum / count + eps)
@@ -1240,8 +1240,8 @@ def group_norm_backward_dx_channels_rows(
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-    #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+    #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
     #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
     dx = (
         dy * gain * lib.rsqrt(var_sum / count + eps)
@@ -1357,8 +1357,8 @@ def group_norm_backward_dx_channels_loop(
             ).to(COMPUTE)
             mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
             dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
-            #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
             #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
             dx = (
                 dy * gain * lib.rsqrt(var_sum / count + eps)

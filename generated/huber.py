@@ -35,8 +35,8 @@ def huber_rows(
     t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
     # e[...] = abs(x[...] - t[...])
     e = tl.abs(x - t)
-    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
-    #     delta)))
+    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] -
+    #     0.5 * delta)))
     loss = (
         tl.sum(
             tl.where(inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0),
@@ -68,8 +68,8 @@ def huber_loop(
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
-    #     delta)))
+    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] -
+    #     0.5 * delta)))
     if PASS <= 1:
         loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -289,8 +289,8 @@ def huber_backward_rows(
     e = tl.abs(x - t)
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
-    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
-    #     batch_ * delta)
+    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
+    #     / batch_ * delta)
     de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
     # dx[...] = de[...] * sign(x[...] - t[...])
     dx = de * lib.sign(x - t)
@@ -393,8 +393,8 @@ def huber_backward_loop(
                 COMPUTE
             )
             e = tl.abs(x - t)
-            # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
-            #     batch_ * delta)
+            # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
+            #     / batch_ * delta)
             de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
             # dx[...] = de[...] * sign(x[...] - t[...])
             dx = de * lib.sign(x - t)
@@ -478,8 +478,8 @@ def huber_backward_two_pass(
         x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         e = tl.abs(x - t)
-        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
-        #     batch_ * delta)
+        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
+        #     / batch_ * delta)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
         # dx[...] = de[...] * sign(x[...] - t[...])
         dx = de * lib.sign(x - t)

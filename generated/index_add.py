@@ -106,8 +106,8 @@ def index_add_deal(
     copy = row % COPIES
     index = tl.load(index_ptr + row * index_0, mask=row < N)
     x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside).to(COMPUTE)
-    # y_sum_copies[copy < COPIES, v < V, d] = sum[n](where(index[n] == v and copy == n %
-    #     COPIES, x[n, d], 0))
+    # y_sum_copies[copy < COPIES, v < V, d] = sum[n](where(index[n] == v and copy ==
+    #     n % COPIES, x[n, d], 0))
     tl.atomic_add(
         y_sum_copies_ptr + copy * y_sum_copies_0 + index * y_sum_copies_1 + col * y_sum_copies_2,
         x,

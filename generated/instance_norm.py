@@ -664,14 +664,14 @@ def instance_norm_backward_mu_sum_rows(
     # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-    #     eps))
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
+    #     + eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-    #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-    #     batch_
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
+    #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+    #     gain[c] / batch_
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -789,8 +789,8 @@ def instance_norm_backward_mu_sum_loop(
             )
             dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
         if PASS != 2:
-            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-            #     eps))
+            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
+            #     + eps))
             dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
             div_dvar = dvar / cols
             tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
@@ -809,9 +809,9 @@ def instance_norm_backward_mu_sum_loop(
                 x = tl.load(
                     x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
                 ).to(COMPUTE)
-                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-                #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-                #     batch_
+                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
+                #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+                #     gain[c] / batch_
                 dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
                 tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -857,14 +857,14 @@ def instance_norm_backward_mu_sum_channels_rows(
     # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-    #     eps))
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
+    #     + eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-    #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-    #     batch_
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
+    #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+    #     gain[c] / batch_
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -985,8 +985,8 @@ def instance_norm_backward_mu_sum_channels_loop(
             )
             dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
         if PASS != 2:
-            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
-            #     eps))
+            # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c]
+            #     + eps))
             dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
             div_dvar = dvar / cols
             tl.store(
@@ -1015,9 +1015,9 @@ def instance_norm_backward_mu_sum_channels_loop(
                     mask=inside,
                     eviction_policy="evict_first",
                 ).to(COMPUTE)
-                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
-                #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
-                #     batch_
+                # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_
+                #     * (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] *
+                #     gain[c] / batch_
                 dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
                 tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 

@@ -33,8 +33,8 @@ def int4_linear_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 * 4),
-    #     15)) - 8.0) * s[n, k // 128])
+    # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 *
+    #     4), 15)) - 8.0) * s[n, k // 128])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     # Read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
     ahead = tl.cast(begin, tl.int64)
@@ -76,8 +76,8 @@ def int4_linear_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
-    # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 * 4),
-    #     15)) - 8.0) * s[n, k // 128])
+    # y[m, n] = sum[k](x[m, k] * (f32(bit_and(shift_right(i64(w[n, k // 2]), k % 2 *
+    #     4), 15)) - 8.0) * s[n, k // 128])
     y_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
@@ -321,7 +321,8 @@ def int4_linear_backward_ds_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < G)
-    # ds[n, g] = sum[m, k < 128](dy[m, n] * (x[m, 128 * g + k] * y_sub[n, 128 * g + k]))
+    # ds[n, g] = sum[m, k < 128](dy[m, n] * (x[m, 128 * g + k] *
+    #     y_sub[n, 128 * g + k]))
     ds_sum = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for m in range(M):
         for k in range(128):

@@ -457,8 +457,8 @@ def layer_norm_backward_mu_sum_rows(
     dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / D
     div_dmu_sum = dmu_sum * y_rsqrt / D
-    # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
-    #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
+    # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
+    #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
     dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -592,8 +592,8 @@ def layer_norm_backward_mu_sum_loop(
                 x = tl.load(
                     x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
                 ).to(COMPUTE)
-                # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
-                #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
+                # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 *
+                #     (x[..., d] - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
                 dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
                 tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

@@ -988,16 +988,16 @@ def linear_gelu_backward_dacc_rows(
         COMPUTE
     )
     b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-    # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] +
-    #     b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-    #     (acc_kept[m, n] + b[n])))
+    # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+    #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+    #     + b[n]) * (acc_kept[m, n] + b[n])))
     dacc = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
         0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
     )
     tl.store(dacc_ptr + col * dacc_col + row * dacc_row, dacc, mask=inside)
-    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
-    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-    #     (acc_kept[m, n] + b[n]))))
+    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+    #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+    #     + b[n]) * (acc_kept[m, n] + b[n]))))
     db = tl.sum(
         tl.where(
             inside,
@@ -1034,9 +1034,9 @@ def linear_gelu_backward_dacc_loop(
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
-    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-    #     (acc_kept[m, n] + b[n]))))
+    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+    #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+    #     + b[n]) * (acc_kept[m, n] + b[n]))))
     if PASS <= 1:
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -1084,9 +1084,9 @@ def linear_gelu_backward_dacc_loop(
                 eviction_policy="evict_first",
             ).to(COMPUTE)
             b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-            # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] +
-            #     b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-            #     (acc_kept[m, n] + b[n])))
+            # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+            #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+            #     + b[n]) * (acc_kept[m, n] + b[n])))
             dacc = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
                 0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
             )
@@ -1114,9 +1114,9 @@ def linear_gelu_backward_dacc_two_pass(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < M)
-        # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
-        #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-        #     (acc_kept[m, n] + b[n]))))
+        # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+        #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+        #     + b[n]) * (acc_kept[m, n] + b[n]))))
         db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy = tl.load(
             dy_ptr + col * dy_col + row * dy_row, mask=inside, eviction_policy="evict_last"
@@ -1168,9 +1168,9 @@ def linear_gelu_backward_dacc_two_pass(
             eviction_policy="evict_first",
         ).to(COMPUTE)
         b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-        # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] +
-        #     b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
-        #     (acc_kept[m, n] + b[n])))
+        # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+        #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+        #     + b[n]) * (acc_kept[m, n] + b[n])))
         dacc = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
             0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
         )

@@ -404,7 +404,8 @@ def max_pool1d_backward_y_at_channels(
     x_l0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+        #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -454,7 +455,8 @@ def max_pool1d_backward_y_at_runs(
     c = (row % C).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+        #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -497,7 +499,8 @@ def max_pool1d_backward_y_at_window(
     x_l0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+        #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -536,7 +539,8 @@ def max_pool1d_backward_y_at_box(
     inside = (row < rows) & (col < P)
     n = row // C
     c = row % C
-    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
+    #     -inf)
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r2 in range(win):
@@ -570,8 +574,9 @@ def max_pool1d_backward_dx_box(
     inside = (row < rows) & (col < L)
     n = row // C
     c = row % C
-    # dx[n, c, l] = sum[r < win](where(r == (y_at[n, c, (l + pad - r * dil) / stride]
-    #     else -1), dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
+    # dx[n, c, l] = sum[r < win](where(r ==
+    #     (y_at[n, c, (l + pad - r * dil) / stride] else -1),
+    #     dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         dy_p_num = col + pad - r * dil

@@ -438,8 +438,8 @@ def max_pool2d_backward_y_at_channels(
     x_w0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -501,8 +501,8 @@ def max_pool2d_backward_y_at_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -554,8 +554,8 @@ def max_pool2d_backward_y_at_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -604,8 +604,8 @@ def max_pool2d_backward_y_at_box(
     n = row // CP
     c = row // P % C
     p = row % P
-    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-    #     q * stride + s - pad] else -inf)
+    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
+    #     p * stride + r - pad, q * stride + s - pad] else -inf)
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r2 in range(win):

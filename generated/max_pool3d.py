@@ -43,8 +43,9 @@ def max_pool3d_channels(
     x_w0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
-        #     p * stride + r - pad, q * stride + s - pad] else -inf)
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for s in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -121,8 +122,9 @@ def max_pool3d_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
-        #     p * stride + r - pad, q * stride + s - pad] else -inf)
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -180,8 +182,9 @@ def max_pool3d_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
-        #     p * stride + r - pad, q * stride + s - pad] else -inf)
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -235,8 +238,9 @@ def max_pool3d_box(
     c = row // OP % C
     o = row // P % O
     p = row % P
-    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
-    #     p * stride + r - pad, q * stride + s - pad] else -inf)
+    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for k in range(win):
         for r in range(win):
@@ -510,7 +514,8 @@ def max_pool3d_backward_y_at_channels(
     kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
-        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -595,7 +600,8 @@ def max_pool3d_backward_y_at_runs(
     kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
-        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -661,7 +667,8 @@ def max_pool3d_backward_y_at_window(
     kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
-        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
 
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
@@ -723,7 +730,8 @@ def max_pool3d_backward_y_at_box(
     o = row // P % O
     p = row % P
     # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
-    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     -inf)
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for k2 in range(win):
@@ -776,8 +784,8 @@ def max_pool3d_backward_dx_box(
     c = row // DH % C
     d = row // H % D
     h = row % H
-    # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r * win +
-    #     s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
+    # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r *
+    #     win + s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
     #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)

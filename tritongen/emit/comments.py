@@ -20,7 +20,7 @@ from tritongen.schedule.canonical import tensors_read
 from tritongen.schedule.plan import Plan
 from tritongen.syntax.unparse import unparse
 
-WIDTH = 84  # of a comment, which stands at most 16 columns in
+WIDTH = 80  # of a comment, which stands at most 20 columns in
 
 
 def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
