@@ -668,14 +668,15 @@ def choose_conv2d(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
@@ -683,14 +684,15 @@ def choose_conv2d(
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
-            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
-        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4,
+        ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
             1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
         ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
@@ -2038,14 +2040,15 @@ def choose_conv2d_backward_dx(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
@@ -2053,14 +2056,15 @@ def choose_conv2d_backward_dx(
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
-            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
-        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4,
+        ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
             1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
         ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
@@ -2248,14 +2252,15 @@ def choose_conv2d_backward_dw(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
@@ -2263,14 +2268,15 @@ def choose_conv2d_backward_dw(
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
-            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
-        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4,
+        ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
             1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
         ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),

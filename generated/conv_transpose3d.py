@@ -399,22 +399,24 @@ def choose_conv_transpose3d(
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=False, num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, 8, covered),
-        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
-            8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 8 if BLOCK_N == 128 else 4,
+            1 if channels % 4 > 0 and channels > 1 else 3,
         ), "packed", taps * channels, packed_bytes, 6, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            128 if (itemsize <= 2 or gpu.shared >= 227) and batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
-        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
+        ("pad4", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 6),
-        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4,
+        ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
             1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels, 0, 6),
         ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels, 0, 6),
@@ -1293,14 +1295,15 @@ def choose_conv_transpose3d_backward_dx(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 3, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
@@ -1308,14 +1311,15 @@ def choose_conv_transpose3d_backward_dx(
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
-            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 3),
-        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4,
+        ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
             1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels, 0, 3),
         ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels, 0, 3),
@@ -1438,14 +1442,15 @@ def choose_conv_transpose3d_backward_dw(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 3, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
-            BLOCK_M := 128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
@@ -1453,14 +1458,15 @@ def choose_conv_transpose3d_backward_dw(
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
         ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            BLOCK_M := 128, BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32,
-            8 if BLOCK_N == 128 else 4, 4 if depth > 128 else 1,
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
         ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes, 3),
-        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
-            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
-            8 if BLOCK_N == 128 else 4,
+        ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
             1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels, 0, 3),
         ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels, 0, 3),

@@ -163,11 +163,6 @@ SPILLS = {
     "conv_transpose3d_tiles": 640,
     "conv_group_norm_silu_conv2d_taps": 768,
     "conv_group_norm_silu_conv2d_tiles": 512,
-    # Exact products of f32 on GPUs without wgmma: the parts of both factors lie in registers. TF32, which convolutions
-    # take where nobody asks for more, spills nothing in the same 128 x 128.
-    "conv2d_tiles": 512,
-    "conv3d_tiles": 512,
-    "conv_transpose1d_taps": 512,
     "conv1d_patches": 256,  # on sm_80, which has no descriptors and never takes it
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it

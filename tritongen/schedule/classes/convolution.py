@@ -42,6 +42,9 @@ from tritongen.schedule.views import accesses, views
 FITS, HALVES = "itemsize <= 4", "itemsize <= 2"
 COLUMNS, WARPS = "max(16, min(128, pow2(N)))", "8 if BLOCK_N == 128 else 4"
 TERMS = "taps * channels"
+# Without wgmma both factors lie in registers, and exact products of f32 in their parts: in 128 x 128 a thread spilled 376 to
+# 512 bytes (sm_80, sm_89, sm_120), in 64 x 128 of as many warps none.
+ROWS = "128 if itemsize <= 2 or shared >= 227 else 64"
 BUSY = "(4 if BLOCK_N <= 64 else 2)"  # programs a multiprocessor, where they share tiles
 # Channels that lanes load one by one: each would be an asynchronous copy of its own. f32 of 129 and 63 channels stored last, one
 # tap, us on an H100 (so many stages, one): by terms 122, 33 and 1,997, 1,772, packed 109, 34 and 2,103, 1,629.
@@ -262,7 +265,7 @@ def _variants(
             "pad4",
             FITS,
             "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
-            tile("128", COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
+            tile(ROWS, COLUMNS, "32", WARPS, "1" if phases else "4 if depth > 128 else 1"),
             launch,
             of_convolution("pad4", terms, "pad4_bytes", digits),
             fours,
@@ -276,7 +279,7 @@ def _variants(
             FITS,
             "by pointers, operands as they lie",
             tile(
-                "128",
+                ROWS,
                 COLUMNS,
                 "64 // itemsize",
                 WARPS,
@@ -328,7 +331,7 @@ def _by_packed_channels(
         "mixed",
         FITS,
         "by pointers, terms of several taps a step, channels packed",
-        tile("128", COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3"),
+        tile(ROWS, COLUMNS, "128 // itemsize", WARPS, f"1 if {APART} else 3"),
         _launch(kernels[-1], times),
         of_convolution("packed", TERMS, "packed_bytes" if packs else "0", digits, together),
         packs,
@@ -340,7 +343,7 @@ def _by_packed_channels(
         FITS,
         "by pointers, one tap and its packed channels a step",
         tile(
-            f"128 if {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
+            f"128 if (itemsize <= 2 or shared >= 227) and {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
             COLUMNS,
             deep,
             WARPS if phases else warps,
