@@ -10,6 +10,7 @@ cores; a contender that is not right to f64 has no time. **Ratio**: the least of
 Each row goes to the file of `--resume` as it is measured, and what stands there is not measured again.
 
 `--regret` times every variant of every draw instead: the time of what was chosen over that of the best of them.
+`--gradients` times the gradients of the draws that have some, by autograd, behind a call that is not timed.
 `--spills` compiles what is chosen for an H200, without a GPU, and lists the kernels whose threads spill most.
 """
 
@@ -41,7 +42,7 @@ def main() -> int:
     options = arguments()
     os.environ["OMP_NUM_THREADS"] = os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    from benchmarks.anyshape_draws import CLASSES, draw, text_of
+    from benchmarks.anyshape_draws import CLASSES, draw, is_differentiable, text_of
 
     kinds = list(CLASSES) if options.kind == "all" else options.kind.split(",")
     if unknown := set(kinds) - set(CLASSES):
@@ -51,6 +52,8 @@ def main() -> int:
     numbers = range(first, options.draws, every)
     keys = [(kind, seed, k) for kind in kinds for seed in seeds(options.seed) for k in numbers]
     rows = {tuple(row["key"]): row for row in known(options.resume)}
+    if options.gradients:
+        keys = [key for key in keys if is_differentiable(draw(*key))]
     keys_left = [key for key in keys if key not in rows]
     start = time.monotonic()
     if options.regret:
@@ -58,12 +61,12 @@ def main() -> int:
     if options.spills:
         return of_registers(keys, options)
     with pool.crew() as crew:
-        jobs = [("prepare", (key, options.device)) for key in keys_left]
+        jobs = [("prepare", (key, options.device, options.gradients)) for key in keys_left]
         for (_, (key, *_)), answer in pool.run(jobs, options.processes, 300, crew, JOBS):
             if isinstance(answer, str):
                 print(f"compiling {key}: {answer[:200]}", flush=True)
         print(f"{len(keys_left)} draws compiled in {time.monotonic() - start:.0f} s", flush=True)
-        jobs = [("measure", (key, options.device)) for key in keys_left]
+        jobs = [("measure", (key, options.device, options.gradients)) for key in keys_left]
         for (_, (key, *_)), answer in pool.run(jobs, 1, options.seconds, crew, JOBS):
             drawn = draw(*key)
             row = {
@@ -77,7 +80,7 @@ def main() -> int:
             note(options.resume, rows[key])
         found = [rows[key] for key in keys if key in rows]
         timed = sorted((r for r in found if r["ratio"] is not None), key=lambda r: r["ratio"])
-        worst = timed[: options.worst]
+        worst = [] if options.gradients else timed[: options.worst]
         jobs = [
             ("variants", (tuple(r["key"]), options.device)) for r in worst if "variants" not in r
         ]
@@ -143,6 +146,7 @@ def arguments() -> argparse.Namespace:
         action="store_true",
         help="what is chosen beside every variant, nothing of torch",
     )
+    parser.add_argument("--gradients", action="store_true", help="of the calls, by autograd")
     parser.add_argument("--spills", action="store_true", help="what is chosen, compiled: no GPU")
     parser.add_argument("--seconds", type=float, default=60, help="what one draw may take")
     return parser.parse_args()

@@ -254,8 +254,14 @@ def roofline(source: Source, op: Op, case: Case) -> tuple[float, int]:
 
 
 @cache
-def built(spec: str) -> pipeline.Module:
-    return pipeline.build((ROOT / spec).read_text(encoding="utf-8"), spec)
+def built(spec: str, gradients: bool = False) -> pipeline.Module:
+    return pipeline.build((ROOT / spec).read_text(encoding="utf-8"), spec, gradients=gradients)
+
+
+def is_differentiable(drawn: Draw) -> bool:
+    name = op_name(drawn.source)
+    items = {item.name: item for item in built(drawn.source.spec, gradients=True).items}
+    return not items[name].no_gradient
 
 
 def op_name(source: Source) -> str:

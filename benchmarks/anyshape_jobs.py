@@ -5,16 +5,20 @@ Of a draw's operands each function makes its own, of the draw's seed: nothing la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch._functorch import config as functorch
 
 from benchmarks.anyshape_draws import Draw, built, call, draw, laid_out
 from benchmarks.users.jobs import SPACE, compiled_by_torch, is_device_lost, reserve
-from tritongen.bench.measure import Call, compare, interleaved, on_poison
+from tritongen.bench.measure import Call, Comparison, compare, interleaved, on_poison
 from tritongen.bench.run import eager_function
+from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.nodes import Op
 from tritongen.proof.crosscompile import nvidia
 from tritongen.proof.factors import words_of
@@ -30,20 +34,26 @@ COMPILED: dict[tuple[str, int, int], Callable[..., Any]] = {}  # by torch.compil
 Key = tuple[str, int, int]  # class, seed, k
 
 
-def prepare(key: Key, device: str) -> dict[str, Any]:
+def prepare(key: Key, device: str, gradients: bool = False) -> dict[str, Any]:
     """Our kernels into Triton's cache, and torch.compile's function, which this process keeps."""
     drawn = draw(*key)
-    op, case, module, plan = parts(drawn)
+    op, case, module, plan = parts(drawn, gradients)
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)
         calls = trace(module, op.name, meta_arguments(op, case), at_hand())
         for launch in calls.launches:
             compile_launch(launch, f"sm_{properties.major}{properties.minor}")
-        reserve(6 * drawn.bytes + SPACE)  # others compile beside
+        reserve((12 if gradients else 6) * drawn.bytes + SPACE)  # others compile beside
     function = next(iter(rivals(drawn, op).values()))
     COMPILED[key] = compiled_by_torch(function) if device == "cuda" else function
     try:
-        COMPILED[key](**operands(drawn, device))
+        args = operands(drawn, device, gradients)
+        if gradients:  # kernels of gradients compile as they run
+            functorch.donated_buffer = False  # buffers serve each of many backwards
+            backward(drawn, getattr(module, op.name), args)()
+            backward(drawn, COMPILED[key], args)()
+        else:
+            COMPILED[key](**args)
     except Exception as error:  # torch's own; it has no figure then
         del COMPILED[key]
         return {"compile_error": str(error)[:300]}
@@ -52,24 +62,31 @@ def prepare(key: Key, device: str) -> dict[str, Any]:
     return {}
 
 
-def measure(key: Key, device: str) -> dict[str, Any]:
-    """Microseconds of ours, eager and compiled, each compared with f64 before; and what ours chose."""
+def measure(key: Key, device: str, gradients: bool = False) -> dict[str, Any]:
+    """Microseconds of ours, eager and compiled, each compared with f64 before; and what ours chose.
+
+    `gradients`: of the gradients of a call, which has been made; what each kept for them is there.
+    """
     drawn = draw(*key)
-    op, _, module, plan = parts(drawn)
-    args = operands(drawn, device)
-    calls = {name: bound(f, args) for name, f in rivals(drawn, op).items()}
-    if key in COMPILED:
-        calls["compile"] = bound(COMPILED[key], args)
-    ours = bound(getattr(module, op.name), args)
+    op, _, module, plan = parts(drawn, gradients)
+    args = operands(drawn, device, gradients)
+    functions = rivals(drawn, op) | {"compile": COMPILED.get(key), "ours": getattr(module, op.name)}
+    bind = partial(backward, drawn) if gradients else bound
+    calls = {name: bind(f, args) for name, f in functions.items() if f}
     try:
-        want = exact(drawn, module, op, args)
-        right, row = {}, {"problems": {}}
-        for name, one in (*calls.items(), ("ours", ours)):
-            problem = problem_with(one, want, name == "ours", op)
-            if problem:
-                row["problems"][name] = problem
-            else:
-                right[name] = one
+        want = bind(exact(drawn, module, op), widened(args))()
+        right, row, beside = {}, {"problems": {}}, 0.0
+        for name, one in calls.items():
+            found = judged(
+                one if gradients else partial(on_poison, one), want, name == "ours", op, beside
+            )
+            # Autograd rounds what it keeps: as wrong as it is, ours may be.
+            if gradients and name != "ours" and math.isfinite(found.error):
+                beside = max(beside, found.error)
+            elif not found.ok:
+                row["problems"][name] = found.problem
+                continue
+            right[name] = one
         del want
         row["choice"] = chosen(module, op, args)
         if "ours" in right:
@@ -169,20 +186,25 @@ def forced_call(
 
 
 # ---- what is called -----------------------------------------------------------------------------
-def parts(drawn: Draw) -> tuple[Op, Any, ModuleType, Plan]:
+def parts(drawn: Draw, gradients: bool = False) -> tuple[Op, Any, ModuleType, Plan]:
     op, case = call(drawn)
-    whole = built(drawn.source.spec)
-    plan = next(p for p in whole.plans[op.name] if p.op is op)
+    whole = built(drawn.source.spec, gradients)
+    plan = next(p for p in whole.plans[op.name] if p.op == op)
     return op, case, load_text(whole.name, whole.raw), plan
 
 
-def operands(drawn: Draw, device: str) -> dict[str, Any]:
+def operands(drawn: Draw, device: str, gradients: bool = False) -> dict[str, Any]:
+    """Laid out as drawn; `gradients`: floats want theirs."""
     op, case = call(drawn)
     if device == "meta":
         args = meta_arguments(op, case)
     else:
         args = random_arguments(op, case, device, seed=drawn.seed + drawn.k)
-    return args | {n: laid_out(args[n], how) for n, how in drawn.layouts.items()}
+    args |= {n: laid_out(args[n], how) for n, how in drawn.layouts.items()}
+    if gradients:
+        floats = [v for v in args.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
+        args |= {n: v.requires_grad_() for n, v in args.items() if any(v is f for f in floats)}
+    return args
 
 
 def metas(args: dict[str, Any]) -> dict[str, Any]:
@@ -198,6 +220,25 @@ def bound(function: Callable[..., Any], args: dict[str, Any]) -> Call:
     return lambda: function(**args)
 
 
+def backward(drawn: Draw, function: Callable[..., Any], args: dict[str, Any]) -> Call:
+    """The gradients of a call, which is made here, for incoming ones of the drawn seed and dtype."""
+    results = function(**args)
+    results = results if isinstance(results, tuple) else (results,)
+    results = [y for y in results if y.requires_grad]
+    of_seed = torch.Generator(results[0].device).manual_seed(drawn.seed)
+    rounded = getattr(torch, DTYPES[drawn.numbers[""]].torch)
+    incoming = [
+        torch.randn(y.shape, generator=of_seed, device=y.device).to(rounded).to(y.dtype)
+        for y in results
+    ]
+    wanted = [v for v in args.values() if isinstance(v, torch.Tensor) and v.requires_grad]
+
+    def run() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(results, wanted, incoming, retain_graph=True)
+
+    return run
+
+
 def rivals(drawn: Draw, op: Op) -> dict[str, Callable[..., Any]]:
     """What torch is asked: the spec's `ref`, or what the table says."""
     if not drawn.source.rivals:
@@ -211,25 +252,30 @@ def function_of(text: str, op: Op) -> Callable[..., Any]:
 
 
 # ---- comparing and timing -----------------------------------------------------------------------
-def exact(drawn: Draw, module: ModuleType, op: Op, args: dict[str, Any]) -> Any:
-    """What CPU tensors get, of the same numbers in f64."""
+def exact(drawn: Draw, module: ModuleType, op: Op) -> Callable[..., Any]:
+    """What computes the results of f64 operands: what CPU tensors get."""
     if drawn.source.exact:
-        return function_of(drawn.source.exact, op)(**args)
-    wide = {
-        n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
-        for n, v in args.items()
-    }
+        return function_of(drawn.source.exact, op)
     own = getattr(module, op.name)
-    return (own.equals or own.reference)(**wide)
+    return own.equals or own.reference
 
 
-def problem_with(one: Call, want: Any, is_ours: bool, op: Op) -> str:
+def widened(args: dict[str, Any]) -> dict[str, Any]:
+    """The same numbers in f64, which want the gradients that they did."""
+    found = dict(args)
+    for name, value in args.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            found[name] = value.detach().double().requires_grad_(value.requires_grad)
+    return found
+
+
+def judged(one: Call, want: Any, is_ours: bool, op: Op, beside: float) -> Comparison:
     try:
-        return compare(on_poison(one), want, tf32=not is_ours or "tf32" in words_of(op)).problem
+        return compare(one(), want, not is_ours or "tf32" in words_of(op), beside)
     except Exception as error:
         if is_ours:
             raise
-        return f"{type(error).__name__}: {str(error)[:200]}"
+        return Comparison(math.inf, f"{type(error).__name__}: {str(error)[:200]}")
 
 
 def chosen(module: ModuleType, op: Op, args: dict[str, Any]) -> str:
