@@ -779,7 +779,6 @@ def attention_reference(
     lib=11,
     allocate=allocate_attention,
     reference=attention_reference,
-    precision=("matmul",),
     linear=(("v",),),
     backward=runtime.Backward(
         "attention_backward",
@@ -1079,13 +1078,14 @@ def attention_backward_m_loop(
 
 @triton.jit
 def attention_backward_do_sum_rows(
-    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row, o_col, do_sum_row,
+    do_ptr, o_ptr, do_sum_ptr, o_sum2_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
+    o_col, do_sum_row, o_sum2_row, do_sum2_row, do_sum2_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row = o_row // VEC * VEC
+    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < E)
@@ -1094,22 +1094,27 @@ def attention_backward_do_sum_rows(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
     tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+    o_sum2 = tl.load(o_sum2_ptr + row * o_sum2_row, mask=row < rows)
+    # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2[b, h, i])
+    do_sum2 = do / o_sum2
+    tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
 
 
 @triton.jit
 def attention_backward_do_sum_loop(
-    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row, o_col, do_sum_row,
+    do_ptr, o_ptr, do_sum_ptr, o_sum2_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
+    o_col, do_sum_row, o_sum2_row, do_sum2_row, do_sum2_col,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row = o_row // VEC * VEC
+    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part, begin, end = 0, 0, E
     if PASS > 0:
@@ -1121,10 +1126,18 @@ def attention_backward_do_sum_loop(
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < E)
-            do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(
-                tl.float32
-            )
-            o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
+            do = tl.load(
+                do_ptr + row * do_row + col * do_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(tl.float32)
+            o = tl.load(
+                o_ptr + row * o_row + col * o_col,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(tl.float32)
             do_sum_acc += do * o
         do_sum = tl.sum(do_sum_acc, 1, keep_dims=True)
         if PASS == 1:
@@ -1136,16 +1149,306 @@ def attention_backward_do_sum_loop(
         )
         do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=(row < rows) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < rows) & (col < E)
+            do = tl.load(
+                do_ptr + row * do_row + col * do_col, mask=inside, eviction_policy="evict_first"
+            ).to(tl.float32)
+            o_sum2 = tl.load(o_sum2_ptr + row * o_sum2_row, mask=row < rows)
+            # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2[b, h, i])
+            do_sum2 = do / o_sum2
+            tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
+
+
+@triton.jit
+def attention_backward_do_sum_two_pass(
+    tickets_ptr, do_ptr, o_ptr, do_sum_part_ptr, do_sum_ptr, o_sum2_ptr, do_sum2_ptr, rows,
+    E, do_row, do_col, o_row, o_col, do_sum_row, o_sum2_row, do_sum2_row, do_sum2_col,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr,
+    LAG: tl.constexpr,
+):  # fmt: skip
+    """Program `ticket`: do_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    E, do_row = E // VEC * VEC, do_row // VEC * VEC
+    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
+    blocks = tl.cdiv(E, BLOCK)
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
+
+    if ticket < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < E)
+        # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
+        do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+        do = tl.load(
+            do_ptr + row * do_row + col * do_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(tl.float32)
+        o = tl.load(
+            o_ptr + row * o_row + col * o_col, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(tl.float32)
+        do_sum_acc += do * o
+        tl.store(
+            do_sum_part_ptr + row * blocks + part,
+            tl.sum(do_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
+
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < E)
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        do_sum_parts = tl.load(
+            do_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
+        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=(row < rows) & (part == 0))
+        do = tl.load(
+            do_ptr + row * do_row + col * do_col, mask=inside, eviction_policy="evict_first"
+        ).to(tl.float32)
+        o_sum2 = tl.load(o_sum2_ptr + row * o_sum2_row, mask=row < rows)
+        # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2[b, h, i])
+        do_sum2 = do / o_sum2
+        tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
+
+
+@triton.jit
+def attention_backward_dp_sum_persistent(
+    do_sum2_tiles, v_tiles, dp_sum_tiles, dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr,
+    m_ptr, ds_sum_tiles, ds_sum_ptr, scale, batches, S, L, E, dp_sum_batch, dp_sum_m,
+    dp_sum_n, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, s_sum_batch, s_sum_m, s_sum_n,
+    m_batch, m_m, ds_sum_batch, ds_sum_m, ds_sum_n,
+    TRANS_DO_SUM2: tl.constexpr, TRANS_V: tl.constexpr, PRECISION: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(
+        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
+    ):
+        tile = work % tiles
+        batch = tl.cast(work // tiles % batches, tl.int64)
+        part, begin, end = work // (tiles * batches), 0, E
+        if dp_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+        dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(begin, end, BLOCK_K):
+            do_sum2 = (
+                do_sum2_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DO_SUM2
+                else do_sum2_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            v = (
+                v_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if TRANS_V
+                else v_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            dp_sum = tl.dot(do_sum2, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dp_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < S) & (n < L)
+            at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
+            tl.store(dp_sum_parts_ptr + at, dp_sum, mask=inside)
+        else:
+            dp_sum_halves = tl.split(dp_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                dp_sum_quarters = tl.split(
+                    dp_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+                )
+                for quarter in tl.static_range(2):
+                    column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                    n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                    inside = (m < S) & (n < L)
+                    dp_sum = dp_sum_quarters[quarter]
+                    if dp_sum_tiles is None:
+                        tl.store(
+                            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n,
+                            dp_sum,
+                            mask=inside,
+                        )
+                    else:
+                        dp_sum_tiles.store(
+                            [batch.to(tl.int32), first_m, column],
+                            dp_sum.to(dp_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 4),
+                        )
+                    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
+                    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+                    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+                    #     / o_sum2[b, h, i]
+                    dp = dp_sum - do_sum / o_sum2
+                    s_sum = tl.load(
+                        s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, mask=inside
+                    )
+                    # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+                    s = scale * s_sum
+                    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+                    # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
+                    p = lib.exp(s - m_)
+                    # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+                    ds = dp * p
+                    # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+                    ds_sum = ds * scale
+                    if ds_sum_tiles is None:
+                        tl.store(
+                            ds_sum_ptr + batch * ds_sum_batch + m * ds_sum_m + n * ds_sum_n,
+                            ds_sum,
+                            mask=inside,
+                        )
+                    else:
+                        ds_sum_tiles.store(
+                            [batch.to(tl.int32), first_m, column],
+                            ds_sum.to(ds_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 4),
+                        )
+
+
+@triton.jit
+def attention_backward_dp_sum_subtiles(
+    do_sum2_tiles, v_tiles, dp_sum_tiles, dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr,
+    m_ptr, ds_sum_tiles, ds_sum_ptr, scale, batches, S, L, E, dp_sum_batch, dp_sum_m,
+    dp_sum_n, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, s_sum_batch, s_sum_m, s_sum_n,
+    m_batch, m_m, ds_sum_batch, ds_sum_m, ds_sum_n,
+    TRANS_DO_SUM2: tl.constexpr, TRANS_V: tl.constexpr, PRECISION: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
+        dp_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dp_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dp_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, E, BLOCK_K):
+            v = (
+                v_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if TRANS_V
+                else v_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            do_sum2 = (
+                do_sum2_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DO_SUM2
+                else do_sum2_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dp_sum_0 = tl.dot(do_sum2, v, dp_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
+            do_sum2_2 = (
+                do_sum2_tiles.load([batch.to(tl.int32), start, first_m2])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if TRANS_DO_SUM2
+                else do_sum2_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dp_sum_1 = tl.dot(
+                do_sum2_2, v, dp_sum_1, input_precision=PRECISION, out_dtype=tl.float32
+            )
+            do_sum2_3 = (
+                do_sum2_tiles.load([batch.to(tl.int32), start, first_m3])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if TRANS_DO_SUM2
+                else do_sum2_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dp_sum_2 = tl.dot(
+                do_sum2_3, v, dp_sum_2, input_precision=PRECISION, out_dtype=tl.float32
+            )
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dp_sum = (dp_sum_0, dp_sum_1, dp_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < S) & (n < L)
+            if dp_sum_tiles is None:
+                tl.store(
+                    dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n,
+                    dp_sum,
+                    mask=inside,
+                )
+            else:
+                dp_sum_tiles.store(
+                    [batch.to(tl.int32), first_row, first_n],
+                    dp_sum.to(dp_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
+            do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
+            o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+            # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+            #     / o_sum2[b, h, i]
+            dp = dp_sum - do_sum / o_sum2
+            s_sum = tl.load(
+                s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, mask=inside
+            )
+            # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+            s = scale * s_sum
+            m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+            # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
+            p = lib.exp(s - m_)
+            # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+            ds = dp * p
+            # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+            ds_sum = ds * scale
+            if ds_sum_tiles is None:
+                tl.store(
+                    ds_sum_ptr + batch * ds_sum_batch + m * ds_sum_m + n * ds_sum_n,
+                    ds_sum,
+                    mask=inside,
+                )
+            else:
+                ds_sum_tiles.store(
+                    [batch.to(tl.int32), first_row, first_n],
+                    ds_sum.to(ds_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
 
 
 @triton.jit
 def attention_backward_dp_sum_tiles(
-    o_sum2_ptr, do_ptr, v_ptr, dp_sum_ptr, batches, S, L, E, o_sum2_batch, o_sum2_m,
-    do_batch, do_m, do_e, v_batch, v_n, v_e, dp_sum_batch, dp_sum_m, dp_sum_n,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
+    do_sum2_ptr, v_ptr, dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, ds_sum_ptr,
+    scale, batches, S, L, E, do_sum2_batch, do_sum2_m, do_sum2_e, v_batch, v_n, v_e,
+    dp_sum_batch, dp_sum_m, dp_sum_n, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m,
+    s_sum_batch, s_sum_m, s_sum_n, m_batch, m_m, ds_sum_batch, ds_sum_m, ds_sum_n,
+    PRECISION: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
@@ -1157,25 +1460,25 @@ def attention_backward_dp_sum_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        do = tl.load(
-            do_ptr + batch * do_batch + m * do_m + k[None, :] * do_e,
+        do_sum2 = tl.load(
+            do_sum2_ptr + batch * do_sum2_batch + m * do_sum2_m + k[None, :] * do_sum2_e,
             mask=(m < S) & (k[None, :] < E),
             other=0.0,
-        ).to(tl.float32)
-        left = do / o_sum2
-        left = tl.where((m < S) & (k[None, :] < E), left, 0)
+        )
         v = tl.load(
             v_ptr + batch * v_batch + n * v_n + k[:, None] * v_e,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
-        ).to(tl.float32)
-        dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dp_sum = lib.awaited(dp_sum)
+        )
+        if LANES:  # few rows or columns
+            dp_sum += tl.sum(do_sum2[:, :, None] * v[None, :, :], 1)
+        else:
+            dp_sum = tl.dot(do_sum2, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
     if dp_sum_parts_ptr is not None:
         at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n
@@ -1184,12 +1487,34 @@ def attention_backward_dp_sum_tiles(
         tl.store(
             dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside
         )
+        do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
+        o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+        #     / o_sum2[b, h, i]
+        dp = dp_sum - do_sum / o_sum2
+        s_sum = tl.load(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, mask=inside)
+        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+        s = scale * s_sum
+        m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+        # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
+        p = lib.exp(s - m_)
+        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+        ds = dp * p
+        # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+        ds_sum = ds * scale
+        tl.store(
+            ds_sum_ptr + batch * ds_sum_batch + m * ds_sum_m + n * ds_sum_n, ds_sum, mask=inside
+        )
 
 
 @triton.jit
 def attention_backward_dp_sum_combine(
-    dp_sum_parts_ptr, dp_sum_ptr, batches, S, L, dp_sum_batch, dp_sum_m, dp_sum_n,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
+    dp_sum_parts_ptr, dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, ds_sum_ptr,
+    scale, batches, S, L, dp_sum_batch, dp_sum_m, dp_sum_n, do_sum_batch, do_sum_m,
+    o_sum2_batch, o_sum2_m, s_sum_batch, s_sum_m, s_sum_n, m_batch, m_m, ds_sum_batch,
+    ds_sum_m, ds_sum_n,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
@@ -1197,6 +1522,7 @@ def attention_backward_dp_sum_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     inside = (m < S) & (n < L)
     # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
     dp_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), tl.float32)
@@ -1206,17 +1532,163 @@ def attention_backward_dp_sum_combine(
         dp_sum += tl.load(dp_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dp_sum = tl.sum(dp_sum, 0)
     tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside)
+    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i]
+    #     / o_sum2[b, h, i]
+    dp = dp_sum - do_sum / o_sum2
+    s_sum = tl.load(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, mask=inside)
+    # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+    s = scale * s_sum
+    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
+    p = lib.exp(s - m_)
+    # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+    ds = dp * p
+    # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+    ds_sum = ds * scale
+    tl.store(ds_sum_ptr + batch * ds_sum_batch + m * ds_sum_m + n * ds_sum_n, ds_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_dq_persistent(
+    ds_sum_tiles, k_tiles, dq_tiles, dq_ptr, batches, S, E, L, dq_batch, dq_m, dq_n,
+    TRANS_DS_SUM: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(
+        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
+    ):
+        tile = work % tiles
+        batch = tl.cast(work // tiles % batches, tl.int64)
+        part, begin, end = work // (tiles * batches), 0, L
+        if dq_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, L)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
+        dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(begin, end, BLOCK_K):
+            ds_sum = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            k_ = (
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if TRANS_K_
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            dq_sum = tl.dot(ds_sum, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dq_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < S) & (n < E)
+            at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n
+            tl.store(dq_sum_parts_ptr + at, dq_sum, mask=inside)
+        else:
+            dq_sum_halves = tl.split(dq_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < S) & (n < E)
+                dq_sum = dq_sum_halves[half]
+                if dq_tiles is None:
+                    tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
+                else:
+                    dq_tiles.store(
+                        [batch.to(tl.int32), first_m, column],
+                        dq_sum.to(dq_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                    )
+
+
+@triton.jit
+def attention_backward_dq_subtiles(
+    ds_sum_tiles, k_tiles, dq_tiles, dq_ptr, batches, S, E, L, dq_batch, dq_m, dq_n,
+    TRANS_DS_SUM: tl.constexpr, TRANS_K_: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
+        dq_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dq_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dq_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, L, BLOCK_K):
+            k_ = (
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if TRANS_K_
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            ds_sum = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dq_sum_0 = tl.dot(ds_sum, k_, dq_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
+            ds_sum2 = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dq_sum_1 = tl.dot(
+                ds_sum2, k_, dq_sum_1, input_precision=PRECISION, out_dtype=tl.float32
+            )
+            ds_sum3 = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dq_sum_2 = tl.dot(
+                ds_sum3, k_, dq_sum_2, input_precision=PRECISION, out_dtype=tl.float32
+            )
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dq_sum = (dq_sum_0, dq_sum_1, dq_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < S) & (n < E)
+            if dq_tiles is None:
+                tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
+            else:
+                dq_tiles.store(
+                    [batch.to(tl.int32), first_row, first_n],
+                    dq_sum.to(dq_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
 
 
 @triton.jit
 def attention_backward_dq_tiles(
-    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_ptr, scale, batches, S,
-    E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m_batch, m_m, dp_sum_batch,
-    dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k_batch, k_j, k_n, dq_batch, dq_m,
-    dq_n,
-    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
+    ds_sum_ptr, k_ptr, dq_ptr, batches, S, E, L, ds_sum_batch, ds_sum_m, ds_sum_j, k_batch,
+    k_j, k_n, dq_batch, dq_m, dq_n,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
@@ -1228,33 +1700,24 @@ def attention_backward_dq_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + k[None, :] * dp_sum_j,
+        ds_sum = tl.load(
+            ds_sum_ptr + batch * ds_sum_batch + m * ds_sum_m + k[None, :] * ds_sum_j,
             mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
-        s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + m * s_sum_m + k[None, :] * s_sum_j,
-            mask=(m < S) & (k[None, :] < L),
-            other=0.0,
-        )
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
-        left = tl.where((m < S) & (k[None, :] < L), left, 0)
         k_ = tl.load(
             k_ptr + batch * k_batch + k[:, None] * k_j + n * k_n,
             mask=(n < E) & (k[:, None] < L),
             other=0.0,
-        ).to(tl.float32)
-        dq_sum = tl.dot(left, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dq_sum = lib.awaited(dq_sum)
+        )
+        if LANES:  # few rows or columns
+            dq_sum += tl.sum(ds_sum[:, :, None] * k_[None, :, :], 1)
+        else:
+            dq_sum = tl.dot(ds_sum, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < E)
     if dq_sum_parts_ptr is not None:
         at = ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n
@@ -1286,13 +1749,140 @@ def attention_backward_dq_combine(
 
 
 @triton.jit
-def attention_backward_dk_tiles(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_ptr, scale, batches, L,
-    E, S, dp_sum_batch, dp_sum_i, dp_sum_m, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i,
-    s_sum_batch, s_sum_i, s_sum_m, m_batch, m_i, q_batch, q_i, q_n, dk_batch, dk_m, dk_n,
-    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+def attention_backward_dk_persistent(
+    ds_sum_tiles, q_tiles, dk_tiles, dk_ptr, batches, L, E, S, dk_batch, dk_m, dk_n,
+    TRANS_DS_SUM: tl.constexpr, TRANS_Q: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dk_sum_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(
+        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
+    ):
+        tile = work % tiles
+        batch = tl.cast(work // tiles % batches, tl.int64)
+        part, begin, end = work // (tiles * batches), 0, S
+        if dk_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, S)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
+        dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(begin, end, BLOCK_K):
+            ds_sum = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            q = (
+                q_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if TRANS_Q
+                else q_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            dk_sum = tl.dot(ds_sum, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dk_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < L) & (n < E)
+            at = ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n
+            tl.store(dk_sum_parts_ptr + at, dk_sum, mask=inside)
+        else:
+            dk_sum_halves = tl.split(dk_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < L) & (n < E)
+                dk_sum = dk_sum_halves[half]
+                if dk_tiles is None:
+                    tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
+                else:
+                    dk_tiles.store(
+                        [batch.to(tl.int32), first_m, column],
+                        dk_sum.to(dk_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                    )
+
+
+@triton.jit
+def attention_backward_dk_subtiles(
+    ds_sum_tiles, q_tiles, dk_tiles, dk_ptr, batches, L, E, S, dk_batch, dk_m, dk_n,
+    TRANS_DS_SUM: tl.constexpr, TRANS_Q: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(L, 3 * BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for work in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        batch = tl.cast(work // tiles, tl.int64)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
+        dk_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dk_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        dk_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, S, BLOCK_K):
+            q = (
+                q_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if TRANS_Q
+                else q_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            ds_sum = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dk_sum_0 = tl.dot(ds_sum, q, dk_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
+            ds_sum2 = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m2]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m2, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dk_sum_1 = tl.dot(ds_sum2, q, dk_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
+            ds_sum3 = (
+                ds_sum_tiles.load([batch.to(tl.int32), start, first_m3]).reshape(BLOCK_K, BLOCK_M).T
+                if TRANS_DS_SUM
+                else ds_sum_tiles.load([batch.to(tl.int32), first_m3, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            dk_sum_2 = tl.dot(ds_sum3, q, dk_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dk_sum = (dk_sum_0, dk_sum_1, dk_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < L) & (n < E)
+            if dk_tiles is None:
+                tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
+            else:
+                dk_tiles.store(
+                    [batch.to(tl.int32), first_row, first_n],
+                    dk_sum.to(dk_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
+
+
+@triton.jit
+def attention_backward_dk_tiles(
+    ds_sum_ptr, q_ptr, dk_ptr, batches, L, E, S, ds_sum_batch, ds_sum_i, ds_sum_m, q_batch,
+    q_i, q_n, dk_batch, dk_m, dk_n,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dk_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
@@ -1304,41 +1894,24 @@ def attention_backward_dk_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_m,
+        ds_sum = tl.load(
+            ds_sum_ptr + batch * ds_sum_batch + k[None, :] * ds_sum_i + m * ds_sum_m,
             mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
-        do_sum = tl.load(
-            do_sum_ptr + batch * do_sum_batch + k[None, :] * do_sum_i,
-            mask=k[None, :] < S,
-            other=0.0,
-        )
-        o_sum2 = tl.load(
-            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
-            mask=k[None, :] < S,
-            other=0.0,
-        )
-        s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_m,
-            mask=(m < L) & (k[None, :] < S),
-            other=0.0,
-        )
-        m_ = tl.load(m_ptr + batch * m_batch + k[None, :] * m_i, mask=k[None, :] < S, other=0.0)
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
-        left = tl.where((m < L) & (k[None, :] < S), left, 0)
         q = tl.load(
             q_ptr + batch * q_batch + k[:, None] * q_i + n * q_n,
             mask=(n < E) & (k[:, None] < S),
             other=0.0,
-        ).to(tl.float32)
-        dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dk_sum = lib.awaited(dk_sum)
+        )
+        if LANES:  # few rows or columns
+            dk_sum += tl.sum(ds_sum[:, :, None] * q[None, :, :], 1)
+        else:
+            dk_sum = tl.dot(ds_sum, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < L) & (n < E)
     if dk_sum_parts_ptr is not None:
         at = ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n
@@ -1371,9 +1944,8 @@ def attention_backward_dk_combine(
 
 @triton.jit
 def attention_backward_dv_tiles(
-    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_ptr, scale, batches, E, L, S, do_batch, do_i,
-    do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m_batch, m_i, dv_batch,
-    dv_n, dv_m,
+    do_sum2_ptr, s_sum_ptr, m_ptr, dv_ptr, scale, batches, E, L, S, do_sum2_batch,
+    do_sum2_i, do_sum2_m, s_sum_batch, s_sum_i, s_sum_n, m_batch, m_i, dv_batch, dv_n, dv_m,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dv_sum_parts_ptr=None,
@@ -1393,28 +1965,20 @@ def attention_backward_dv_tiles(
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        do = tl.load(
-            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_m,
+        do_sum2 = tl.load(
+            do_sum2_ptr + batch * do_sum2_batch + k[None, :] * do_sum2_i + m * do_sum2_m,
             mask=(m < E) & (k[None, :] < S),
             other=0.0,
-        ).to(tl.float32)
-        o_sum2 = tl.load(
-            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
-            mask=k[None, :] < S,
-            other=0.0,
         )
-        left = do / o_sum2
-        left = tl.where((m < E) & (k[None, :] < S), left, 0)
         s_sum = tl.load(
             s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_n,
             mask=(n < L) & (k[:, None] < S),
             other=0.0,
         )
         m_ = tl.load(m_ptr + batch * m_batch + k[:, None] * m_i, mask=k[:, None] < S, other=0.0)
-        right = lib.exp(scale * s_sum - m_).to(do_ptr.dtype.element_ty).to(tl.float32)
+        right = lib.exp(scale * s_sum - m_).to(do_sum2_ptr.dtype.element_ty)
         right = tl.where((n < L) & (k[:, None] < S), right, 0)
-        dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
-        dv_sum = lib.awaited(dv_sum)
+        dv_sum = tl.dot(do_sum2, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < E) & (n < L)
     if dv_sum_parts_ptr is not None:
         at = ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n
@@ -1732,16 +2296,24 @@ def choose_attention_backward_do_sum(
     rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
+        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
@@ -1754,7 +2326,7 @@ def choose_attention_backward_do_sum(
     if (
         0 < cols <= 32768
         and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
@@ -1769,40 +2341,58 @@ def choose_attention_backward_do_sum(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = (
+        2048 // ROWS if strided
+        else (4096 if cols <= 24576 else 8192) if not aligned
+        else 16384 if cols <= 65536
+        else 32768
+    )  # fmt: skip
     return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+        ROWS=ROWS, BLOCK=BLOCK,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
-def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
-    """Computes do_sum by the variant that fits, unchecked."""
+def launch_attention_backward_do_sum(q, o, do, o_sum2, do_sum, do_sum2) -> None:
+    """Computes do_sum, do_sum2 by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     do = lib.reshaped(do, B * H * S, E)
     o = lib.reshaped(o, B * H * S, E)
+    o_sum2 = lib.reshaped(o_sum2, B * H * S)
     do_sum = do_sum.view(B * H * S)
+    do_sum2 = do_sum2.view(B * H * S, E)
     rows = B * H * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
     variant, config = choose_attention_backward_do_sum(
         rows=rows, cols=E, strided=strided,
         aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, gpu=lib.gpu(do.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
-    arguments = (do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0))
-    constants = dict(VEC=lib.vec(E, do.stride(0), o.stride(0)), enable_fp_fusion=True)
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
+    arguments = (
+        do, o, do_sum, o_sum2, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
+        do_sum.stride(0), o_sum2.stride(0), *do_sum2.stride(),
+    )  # fmt: skip
+    constants = dict(
+        VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
+    )  # fmt: skip
+    if variant == "two_pass":
+        do_sum_part = torch.empty((rows, lib.cdiv(E, BLOCK)), dtype=torch.float32, device=do.device)
+        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=do.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(E, BLOCK) + config["LAG"],)
+        attention_backward_do_sum_two_pass[grid](
+            tickets, do, o, do_sum_part, do_sum, o_sum2, do_sum2, B * H * S, E, *do.stride(),
+            *o.stride(), do_sum.stride(0), o_sum2.stride(0), *do_sum2.stride(),
+            **constants, **config,
+        )  # fmt: skip
+    elif variant == "split":
+        PARTS = config["PARTS"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        attention_backward_do_sum_loop[grid](
-            *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(rows, MERGE),)
-        attention_backward_do_sum_loop[grid](
-            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
+        for PASS in (1, 2):
+            attention_backward_do_sum_loop[grid](
+                *arguments, **constants, PASS=PASS, do_sum_part_ptr=do_sum_part, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_rows[grid](*arguments, **constants, **config)
@@ -1812,168 +2402,315 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
 
 
 def choose_attention_backward_dp_sum(
-    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
+    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 99
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (
+        (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        False, gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 99
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 64
-        and itemsize <= 4
-        and (
-            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 163 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
 
 
-def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
-    """Computes dp_sum by the variant that fits, unchecked."""
+def launch_attention_backward_dp_sum(
+    q, k_, v, s_sum, m_, o_sum2, do_sum, do_sum2, dp_sum, ds_sum, scale
+) -> None:
+    """Computes dp_sum, ds_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k_.shape[2]
-    do = lib.reshaped(do, B * H, S, E)
-    o_sum2 = lib.reshaped(o_sum2, B * H, S)
+    do_sum2 = lib.reshaped(do_sum2, B * H, S, E)
     v = lib.reshaped(v, B * H, L, E)
+    do_sum = lib.reshaped(do_sum, B * H, S)
+    o_sum2 = lib.reshaped(o_sum2, B * H, S)
+    s_sum = lib.reshaped(s_sum, B * H, S, L)
+    m_ = lib.reshaped(m_, B * H, S)
     dp_sum = dp_sum.view(B * H, S, L)
-    PRECISION = runtime.f32_precision("matmul")
+    ds_sum = ds_sum.view(B * H, S, L)
+    PRECISION = "ieee"
     batches = B * H
-    _, config = choose_attention_backward_dp_sum(
-        batches=batches, M=S, N=L, K=E, itemsize=4, gpu=lib.gpu(do.device),
+    gpu = lib.gpu(do_sum2.device)
+    variant, config = choose_attention_backward_dp_sum(
+        batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(do_sum2, v),
+        itemsize=v.element_size(), stored_bytes=ds_sum.element_size(),
+        copied_bytes=lib.copied_bytes(do_sum2, v.mT),
+        transposed_bytes=lib.transposed_bytes(v.mT), vectorized=lib.vectorized(do_sum2, v.mT),
+        gpu=gpu,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
-    dp_sum_parts = lib.workspace(config, (batches, S, L), torch.float32, do.device)
-    grid = (PARTS * batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
-    attention_backward_dp_sum_tiles[grid](
-        o_sum2, do, v, dp_sum, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
-        *dp_sum.stride(),
-        PRECISION=PRECISION, enable_fp_fusion=True, dp_sum_parts_ptr=dp_sum_parts, **config,
-    )  # fmt: skip
+    dp_sum_parts = lib.workspace(config, (batches, S, L), torch.float32, do_sum2.device)
+    constants = dict(SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True)
+    if variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
+        do_sum2_tiles, trans_do_sum2 = lib.tiles(do_sum2, BLOCK_M, BLOCK_K)
+        v_tiles, trans_v = lib.tiles(v.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        dp_sum_tiles = lib.tiles_to_store(dp_sum, BLOCK_M, BLOCK_N // 4)
+        ds_sum_tiles = lib.tiles_to_store(ds_sum, BLOCK_M, BLOCK_N // 4)
+        grid = (
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),
+            ),
+        )
+        attention_backward_dp_sum_persistent[grid](
+            do_sum2_tiles, v_tiles, dp_sum_tiles, dp_sum, do_sum, o_sum2, s_sum, m_, ds_sum_tiles,
+            ds_sum, scale, B * H, S, L, E, *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(),
+            *s_sum.stride(), *m_.stride(), *ds_sum.stride(),
+            TRANS_DO_SUM2=trans_do_sum2, TRANS_V=trans_v, PRECISION=PRECISION, **constants,
+            dp_sum_parts_ptr=dp_sum_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        do_sum2_tiles, trans_do_sum2 = lib.tiles(do_sum2, BLOCK_M, BLOCK_K)
+        v_tiles, trans_v = lib.tiles(v.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        dp_sum_tiles = lib.tiles_to_store(dp_sum, BLOCK_M, BLOCK_N)
+        ds_sum_tiles = lib.tiles_to_store(ds_sum, BLOCK_M, BLOCK_N)
+        grid = (
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N),
+            ),
+        )
+        attention_backward_dp_sum_subtiles[grid](
+            do_sum2_tiles, v_tiles, dp_sum_tiles, dp_sum, do_sum, o_sum2, s_sum, m_, ds_sum_tiles,
+            ds_sum, scale, B * H, S, L, E, *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(),
+            *s_sum.stride(), *m_.stride(), *ds_sum.stride(),
+            TRANS_DO_SUM2=trans_do_sum2, TRANS_V=trans_v, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
+        attention_backward_dp_sum_tiles[grid](
+            do_sum2, v, dp_sum, do_sum, o_sum2, s_sum, m_, ds_sum, scale, B * H, S, L, E,
+            *do_sum2.stride(), *v.stride(), *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(),
+            *s_sum.stride(), *m_.stride(), *ds_sum.stride(),
+            PRECISION=PRECISION, **constants, dp_sum_parts_ptr=dp_sum_parts, **config,
+        )  # fmt: skip
     if dp_sum_parts is not None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dp_sum_combine[grid](
-            dp_sum_parts, dp_sum, B * H, S, L, *dp_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            dp_sum_parts, dp_sum, do_sum, o_sum2, s_sum, m_, ds_sum, scale, B * H, S, L,
+            *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(),
+            *ds_sum.stride(),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
             AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
 def choose_attention_backward_dq(
-    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
+    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (
+        (batches, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        False, gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            min(4 if M <= 32 else 5, 4),
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
 
 
-def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, scale) -> None:
+def launch_attention_backward_dq(q, k_, ds_sum, dq) -> None:
     """Computes dq by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k_.shape[2]
-    do_sum = lib.reshaped(do_sum, B * H, S)
-    dp_sum = lib.reshaped(dp_sum, B * H, S, L)
+    ds_sum = lib.reshaped(ds_sum, B * H, S, L)
     k_ = lib.reshaped(k_, B * H, L, E)
-    m_ = lib.reshaped(m_, B * H, S)
-    o_sum2 = lib.reshaped(o_sum2, B * H, S)
-    s_sum = lib.reshaped(s_sum, B * H, S, L)
     dq = dq.view(B * H, S, E)
-    PRECISION = runtime.f32_precision("matmul")
+    PRECISION = "ieee"
     batches = B * H
-    _, config = choose_attention_backward_dq(
-        batches=batches, M=S, N=E, K=L, itemsize=4, gpu=lib.gpu(do_sum.device),
+    gpu = lib.gpu(ds_sum.device)
+    variant, config = choose_attention_backward_dq(
+        batches=batches, M=S, N=E, K=L, tma=lib.takes_tiles(ds_sum, k_),
+        itemsize=k_.element_size(), stored_bytes=dq.element_size(),
+        copied_bytes=lib.copied_bytes(ds_sum, k_), transposed_bytes=lib.transposed_bytes(k_),
+        vectorized=lib.vectorized(ds_sum, k_), gpu=gpu,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
-    dq_sum_parts = lib.workspace(config, (batches, S, E), torch.float32, do_sum.device)
-    grid = (PARTS * batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
-    attention_backward_dq_tiles[grid](
-        do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq, scale, B * H, S, E, L, *do_sum.stride(),
-        *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
-        *dq.stride(),
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-        enable_fp_fusion=True, dq_sum_parts_ptr=dq_sum_parts, **config,
-    )  # fmt: skip
+    dq_sum_parts = lib.workspace(config, (batches, S, E), torch.float32, ds_sum.device)
+    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+        ds_sum_tiles, trans_ds_sum = lib.tiles(ds_sum, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_, BLOCK_K, BLOCK_N, by_columns=True)
+        dq_tiles = lib.tiles_to_store(dq, BLOCK_M, BLOCK_N // 2)
+        grid = (
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),
+            ),
+        )
+        attention_backward_dq_persistent[grid](
+            ds_sum_tiles, k_tiles, dq_tiles, dq, B * H, S, E, L, *dq.stride(),
+            TRANS_DS_SUM=trans_ds_sum, TRANS_K_=trans_k_, PRECISION=PRECISION,
+            enable_fp_fusion=True, dq_sum_parts_ptr=dq_sum_parts,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        ds_sum_tiles, trans_ds_sum = lib.tiles(ds_sum, BLOCK_M, BLOCK_K)
+        k_tiles, trans_k_ = lib.tiles(k_, BLOCK_K, BLOCK_N, by_columns=True)
+        dq_tiles = lib.tiles_to_store(dq, BLOCK_M, BLOCK_N)
+        grid = (
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(E, BLOCK_N),
+            ),
+        )
+        attention_backward_dq_subtiles[grid](
+            ds_sum_tiles, k_tiles, dq_tiles, dq, B * H, S, E, L, *dq.stride(),
+            TRANS_DS_SUM=trans_ds_sum, TRANS_K_=trans_k_, PRECISION=PRECISION,
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
+        attention_backward_dq_tiles[grid](
+            ds_sum, k_, dq, B * H, S, E, L, *ds_sum.stride(), *k_.stride(), *dq.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, dq_sum_parts_ptr=dq_sum_parts, **config,
+        )  # fmt: skip
     if dq_sum_parts is not None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dq_combine[grid](
@@ -1986,32 +2723,61 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
 choose_attention_backward_dk = choose_attention_backward_dq
 
 
-def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, scale) -> None:
+def launch_attention_backward_dk(q, k_, ds_sum, dk) -> None:
     """Computes dk by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k_.shape[2]
-    do_sum = lib.reshaped(do_sum, B * H, S)
-    dp_sum = lib.reshaped(dp_sum, B * H, S, L)
-    m_ = lib.reshaped(m_, B * H, S)
-    o_sum2 = lib.reshaped(o_sum2, B * H, S)
+    ds_sum = lib.reshaped(ds_sum, B * H, S, L)
     q = lib.reshaped(q, B * H, S, E)
-    s_sum = lib.reshaped(s_sum, B * H, S, L)
     dk = dk.view(B * H, L, E)
-    PRECISION = runtime.f32_precision("matmul")
+    PRECISION = "ieee"
     batches = B * H
-    _, config = choose_attention_backward_dk(
-        batches=batches, M=L, N=E, K=S, itemsize=4, gpu=lib.gpu(do_sum.device),
+    gpu = lib.gpu(ds_sum.device)
+    variant, config = choose_attention_backward_dk(
+        batches=batches, M=L, N=E, K=S, tma=lib.takes_tiles(ds_sum, q),
+        itemsize=q.element_size(), stored_bytes=dk.element_size(),
+        copied_bytes=lib.copied_bytes(ds_sum.mT, q), transposed_bytes=lib.transposed_bytes(q),
+        vectorized=lib.vectorized(ds_sum.mT, q), gpu=gpu,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     PARTS = config.get("PARTS", 1)
-    dk_sum_parts = lib.workspace(config, (batches, L, E), torch.float32, do_sum.device)
-    grid = (PARTS * batches * lib.cdiv(L, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
-    attention_backward_dk_tiles[grid](
-        dp_sum, do_sum, o_sum2, s_sum, m_, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
-        *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
-        *dk.stride(),
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
-        enable_fp_fusion=True, dk_sum_parts_ptr=dk_sum_parts, **config,
-    )  # fmt: skip
+    dk_sum_parts = lib.workspace(config, (batches, L, E), torch.float32, ds_sum.device)
+    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+        ds_sum_tiles, trans_ds_sum = lib.tiles(ds_sum.mT, BLOCK_M, BLOCK_K)
+        q_tiles, trans_q = lib.tiles(q, BLOCK_K, BLOCK_N, by_columns=True)
+        dk_tiles = lib.tiles_to_store(dk, BLOCK_M, BLOCK_N // 2)
+        grid = (
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                PARTS * batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),
+            ),
+        )
+        attention_backward_dk_persistent[grid](
+            ds_sum_tiles, q_tiles, dk_tiles, dk, B * H, L, E, S, *dk.stride(),
+            TRANS_DS_SUM=trans_ds_sum, TRANS_Q=trans_q, PRECISION=PRECISION, enable_fp_fusion=True,
+            dk_sum_parts_ptr=dk_sum_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        ds_sum_tiles, trans_ds_sum = lib.tiles(ds_sum.mT, BLOCK_M, BLOCK_K)
+        q_tiles, trans_q = lib.tiles(q, BLOCK_K, BLOCK_N, by_columns=True)
+        dk_tiles = lib.tiles_to_store(dk, BLOCK_M, BLOCK_N)
+        grid = (
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                batches * lib.cdiv(L, 3 * BLOCK_M) * lib.cdiv(E, BLOCK_N),
+            ),
+        )
+        attention_backward_dk_subtiles[grid](
+            ds_sum_tiles, q_tiles, dk_tiles, dk, B * H, L, E, S, *dk.stride(),
+            TRANS_DS_SUM=trans_ds_sum, TRANS_Q=trans_q, PRECISION=PRECISION, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
+        attention_backward_dk_tiles[grid](
+            ds_sum, q, dk, B * H, L, E, S, *ds_sum.stride(), *q.stride(), *dk.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, dk_sum_parts_ptr=dk_sum_parts, **config,
+        )  # fmt: skip
     if dk_sum_parts is not None:
         grid = (batches * lib.cdiv(L, 2) * lib.cdiv(E, max(32, min(256, 2048 // PARTS))),)
         attention_backward_dk_combine[grid](
@@ -2021,29 +2787,28 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
         )  # fmt: skip
 
 
-choose_attention_backward_dv = choose_attention_backward_dp_sum
+choose_attention_backward_dv = choose_attention_o
 
 
-def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> None:
+def launch_attention_backward_dv(q, k_, s_sum, m_, do_sum2, dv, scale) -> None:
     """Computes dv by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k_.shape[2]
-    do = lib.reshaped(do, B * H, S, E)
+    do_sum2 = lib.reshaped(do_sum2, B * H, S, E)
     m_ = lib.reshaped(m_, B * H, S)
-    o_sum2 = lib.reshaped(o_sum2, B * H, S)
     s_sum = lib.reshaped(s_sum, B * H, S, L)
     dv = dv.view(B * H, L, E)
-    PRECISION = runtime.f32_precision("matmul")
+    PRECISION = "ieee"
     batches = B * H
     _, config = choose_attention_backward_dv(
-        batches=batches, M=E, N=L, K=S, itemsize=4, gpu=lib.gpu(do.device),
+        batches=batches, M=E, N=L, K=S, itemsize=dv.element_size(), gpu=lib.gpu(do_sum2.device),
     )  # fmt: skip
     PARTS = config.get("PARTS", 1)
-    dv_sum_parts = lib.workspace(config, (batches, E, L), torch.float32, do.device)
+    dv_sum_parts = lib.workspace(config, (batches, E, L), torch.float32, do_sum2.device)
     grid = (PARTS * batches * lib.cdiv(E, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
     attention_backward_dv_tiles[grid](
-        do, o_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
-        *s_sum.stride(), *m_.stride(), *dv.stride(),
+        do_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do_sum2.stride(), *s_sum.stride(),
+        *m_.stride(), *dv.stride(),
         SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
         enable_fp_fusion=True, dv_sum_parts_ptr=dv_sum_parts, **config,
     )  # fmt: skip
@@ -2153,33 +2918,36 @@ def launch_attention_backward_dscale(
 
 def launch_attention_backward(q, k_, v, o, do, dq, dk, dv, dscale, scale) -> None:
     """8 steps, unchecked; what passes between them is in scratch storage."""
-    B, H, S, _ = q.shape
+    B, H, S, E = q.shape
     L = k_.shape[2]
     s_sum = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
     m_ = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2 = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
-    do_sum = (
-        torch.empty((B, H, S), dtype=torch.float32, device=q.device)
-        if dq is not None or dk is not None or dscale is not None
-        else None
-    )
+    do_sum = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    do_sum2 = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     dp_sum = (
         torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
         if dq is not None or dk is not None or dscale is not None
         else None
     )
+    ds_sum = (
+        torch.empty((B, H, S, L), dtype=q.dtype, device=q.device)
+        if dq is not None or dk is not None or dscale is not None
+        else None
+    )
     launch_attention_backward_s_sum(q, k_, s_sum)
     launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale)
+    launch_attention_backward_do_sum(q, o, do, o_sum2, do_sum, do_sum2)
     if dq is not None or dk is not None or dscale is not None:
-        launch_attention_backward_do_sum(q, o, do, do_sum)
-    if dq is not None or dk is not None or dscale is not None:
-        launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum)
+        launch_attention_backward_dp_sum(
+            q, k_, v, s_sum, m_, o_sum2, do_sum, do_sum2, dp_sum, ds_sum, scale
+        )
     if dq is not None:
-        launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, scale)
+        launch_attention_backward_dq(q, k_, ds_sum, dq)
     if dk is not None:
-        launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, scale)
+        launch_attention_backward_dk(q, k_, ds_sum, dk)
     if dv is not None:
-        launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale)
+        launch_attention_backward_dv(q, k_, s_sum, m_, do_sum2, dv, scale)
     if dscale is not None:
         launch_attention_backward_dscale(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dscale, scale)
 
@@ -2283,8 +3051,8 @@ def attention_backward_reference(
     # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = (do * o).sum(-1)
 
-    # do_sum2[b, h, i, e] = do[b, h, i, e] / o_sum2[b, h, i]
-    do_sum2 = do / o_sum2[:, :, :, None]
+    # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2[b, h, i])
+    do_sum2 = (do / o_sum2[:, :, :, None]).to(T).to(compute)
 
     # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
     #     o_sum2[b, h, i]
@@ -2293,8 +3061,8 @@ def attention_backward_reference(
     # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
     ds = dp * p
 
-    # ds_sum[b, h, i, j] = ds[b, h, i, j] * scale
-    ds_sum = ds * scale
+    # ds_sum[b, h, i, j] = T(ds[b, h, i, j] * scale)
+    ds_sum = (ds * scale).to(T).to(compute)
 
     # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
     dq = torch.einsum("bhij,bhje->bhie", ds_sum, k).to(T)
@@ -2316,7 +3084,6 @@ def attention_backward_reference(
     lib=11,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
-    precision=("matmul",),
     linear=(("do",),),
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )

@@ -3055,20 +3055,20 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-    # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+    # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
     #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
     #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
-    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
+    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
-    )
+    ).to(conv2d_kept_ptr.dtype.element_ty)
     tl.store(
         dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
     )
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
+    db = tl.sum(tl.where(inside, dconv2d.to(COMPUTE), 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
     # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
     #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
@@ -3145,15 +3145,15 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dmu_sum = tl.load(
         dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n_ + c1 * dmu_sum_c1, mask=line < N
     )
-    # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+    # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
     #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
     #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
-    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
+    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
-    )
+    ).to(conv2d_kept_ptr.dtype.element_ty)
     tl.store(
         dconv2d_ptr
         + tl.cast(line, tl.int64) * dconv2d_n_
@@ -3163,7 +3163,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
         mask=inside,
     )
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db = tl.sum(tl.where(inside, dconv2d, 0.0))
+    db = tl.sum(tl.where(inside, dconv2d.to(COMPUTE), 0.0))
     tl.store(db_ptr + row * db_row, db)
     # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
     #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
@@ -3255,10 +3255,10 @@ def conv_group_norm_silu_backward_dconv2d_loop(
                 dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows
             )
             dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
-            # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+            # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
             #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
             #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
-            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
+            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
                 + dvar_sum
@@ -3266,8 +3266,8 @@ def conv_group_norm_silu_backward_dconv2d_loop(
                 / count
                 * (2.0 * (conv2d_kept - mu_sum / count))
                 - dmu_sum / count
-            )
-            db_sum_acc += tl.where(inside, dconv2d, 0.0)
+            ).to(conv2d_kept_ptr.dtype.element_ty)
+            db_sum_acc += tl.where(inside, dconv2d.to(COMPUTE), 0.0)
 
             dgain_sum_acc += tl.where(
                 inside,
@@ -3342,7 +3342,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
                 / count
                 * (2.0 * (conv2d_kept - mu_sum / count))
                 - dmu_sum / count
-            )
+            ).to(conv2d_kept_ptr.dtype.element_ty)
             tl.store(
                 dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
                 dconv2d,
@@ -3394,20 +3394,20 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-    # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+    # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
     #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
     #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
-    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
+    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
-    )
+    ).to(conv2d_kept_ptr.dtype.element_ty)
     tl.store(
         dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
     )
     # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
+    db = tl.sum(tl.where(inside, dconv2d.to(COMPUTE), 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
     # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
     #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
@@ -3495,10 +3495,10 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
             )
             dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
             dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-            # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+            # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
             #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
             #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
-            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q)
+            #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
                 + dvar_sum
@@ -3506,8 +3506,8 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
                 / count
                 * (2.0 * (conv2d_kept - mu_sum / count))
                 - dmu_sum / count
-            )
-            db_sum_acc += tl.where(inside, dconv2d, 0.0)
+            ).to(conv2d_kept_ptr.dtype.element_ty)
+            db_sum_acc += tl.where(inside, dconv2d.to(COMPUTE), 0.0)
 
             dgain_sum_acc += tl.where(
                 inside,
@@ -3577,7 +3577,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
                 / count
                 * (2.0 * (conv2d_kept - mu_sum / count))
                 - dmu_sum / count
-            )
+            ).to(conv2d_kept_ptr.dtype.element_ty)
             tl.store(
                 dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
                 dconv2d,
@@ -3646,11 +3646,8 @@ def conv_group_norm_silu_backward_dx_taps(
             w_ptr + k[:, None] * w_k + n * w_n + tl.cast(tap, tl.int64) * w_tap,
             mask=(n < C) & (k[:, None] < K),
             other=0.0,
-        ).to(COMPUTE)
-        dx_sum = tl.dot(
-            dconv2d.to(COMPUTE), w.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
         )
-        dx_sum = lib.awaited(dx_sum)
+        dx_sum = tl.dot(dconv2d, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n_, tl.int64) * dx_0
@@ -3694,17 +3691,8 @@ def conv_group_norm_silu_backward_dx_rows(
                 if TRANS_DCONV2D
                 else dconv2d_tiles.load([first_m, start])
             )
-            w = (
-                w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            ).to(COMPUTE)
-            dx_sum = tl.dot(
-                dconv2d.to(COMPUTE),
-                w.to(COMPUTE),
-                dx_sum,
-                input_precision=PRECISION,
-                out_dtype=COMPUTE,
-            )
-            dx_sum = lib.awaited(dx_sum)
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dconv2d, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -3746,17 +3734,8 @@ def conv_group_norm_silu_backward_dx_planes(
                     BLOCK_M, BLOCK_K
                 )
             )
-            w = (
-                w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
-            ).to(COMPUTE)
-            dx_sum = tl.dot(
-                dconv2d.to(COMPUTE),
-                w.to(COMPUTE),
-                dx_sum,
-                input_precision=PRECISION,
-                out_dtype=COMPUTE,
-            )
-            dx_sum = lib.awaited(dx_sum)
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dconv2d, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
@@ -3857,11 +3836,8 @@ def conv_group_norm_silu_backward_dx_tiles(
             w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + n * w_n + tl.cast(r2s2, tl.int64) * w_r2s2,
             mask=(n < C) & (k[:, None] < Cg * R * S * groups),
             other=0.0,
-        ).to(COMPUTE)
-        dx_sum = tl.dot(
-            dconv2d.to(COMPUTE), w.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
         )
-        dx_sum = lib.awaited(dx_sum)
+        dx_sum = tl.dot(dconv2d, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n_, tl.int64) * dx_0
@@ -3880,6 +3856,56 @@ def conv_group_norm_silu_backward_dx_tiles(
             inside = (m < M) & (n < C)
             dx_sum = dx_sum_halves[half]
             tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_patches(
+    x_padded_patches, dconv2d_padded_tiles, dw_ptr, N2, n__padded, C, R, S, dw_0, dw_1,
+    dw_2, dw_3,
+    P: tl.constexpr, Q: tl.constexpr, PATCH_C2: tl.constexpr, PATCH_R: tl.constexpr,
+    PATCH_S: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
+    dw_2, S = dw_2 // VEC_DW * VEC_DW, S // VEC_DW * VEC_DW
+    patches_c2 = tl.cdiv(C, PATCH_C2)
+    patches_r = tl.cdiv(R, PATCH_R)
+    patches_s = tl.cdiv(S, PATCH_S)
+    tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles = patches_c2 * patches_r * patches_s * tiles_n
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_s = tile // tiles_n % patches_s * PATCH_S
+        corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
+        corner_c2 = tile // (patches_r * patches_s * tiles_n) * PATCH_C2
+        # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+        #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
+        dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(P * Q * tl.cdiv(n__padded, BLOCK_K)):
+            tap = start % (P * Q)
+            k = start // (P * Q) * BLOCK_K
+            p = tap // Q
+            q = tap % Q
+            x_padded = x_padded_patches.load(
+                [corner_c2, corner_r + p - pad, corner_s + q - pad, k]
+            ).reshape(BLOCK_M, BLOCK_K)
+            dconv2d_padded = dconv2d_padded_tiles.load([first_n, k + tap * n__padded])
+            dw_sum = tl.dot(
+                dconv2d_padded, x_padded.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        c2 = tl.cast(corner_c2, tl.int64) + place // (PATCH_R * PATCH_S)
+        r = tl.cast(corner_r, tl.int64) + place // PATCH_S % PATCH_R
+        s = tl.cast(corner_s, tl.int64) + place % PATCH_S
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (c2 < C) & (r < R) & (s < S) & (n < N2)
+        dw_places = dw_ptr + c2 * dw_1 + r * dw_2 + s * dw_3
+        tl.store(dw_places + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -3937,7 +3963,7 @@ def conv_group_norm_silu_backward_dw_taps(
             & (x_padded_w >= 0)
             & (x_padded_w < W),
             other=0.0,
-        ).to(COMPUTE)
+        )
         dconv2d_padded = tl.load(
             dconv2d_padded_ptr
             + n * dconv2d_padded_n
@@ -3947,13 +3973,8 @@ def conv_group_norm_silu_backward_dw_taps(
             other=0.0,
         )
         dw_sum = tl.dot(
-            x_padded.to(COMPUTE),
-            dconv2d_padded.to(COMPUTE),
-            dw_sum,
-            input_precision=PRECISION,
-            out_dtype=COMPUTE,
+            x_padded, dconv2d_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
         )
-        dw_sum = lib.awaited(dw_sum)
     dw_rows = (
         dw_ptr
         + tl.cast(c2, tl.int64) * dw_1
@@ -4005,8 +4026,8 @@ def conv_group_norm_silu_backward_dw_tiles(
     x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, x_0, x_1, x_2, x_3, dconv2d_n_,
     dconv2d_n, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
-    VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, COMPUTE: tl.constexpr,
-    VEC_DCONV2D: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_DCONV2D: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
@@ -4059,7 +4080,7 @@ def conv_group_norm_silu_backward_dw_tiles(
             & (x_w >= 0)
             & (x_w < W),
             other=0.0,
-        ).to(COMPUTE)
+        )
         n_ = k[:, None] % N
         pq = k[:, None] // N
         dconv2d = tl.load(
@@ -4070,10 +4091,7 @@ def conv_group_norm_silu_backward_dw_tiles(
             mask=(n < N2) & (k[:, None] < N * P * Q),
             other=0.0,
         )
-        dw_sum = tl.dot(
-            x.to(COMPUTE), dconv2d.to(COMPUTE), dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-        dw_sum = lib.awaited(dw_sum)
+        dw_sum = tl.dot(x, dconv2d, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c2, tl.int64) * dw_1
@@ -4637,9 +4655,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
 
 
 def choose_conv_group_norm_silu_backward_dx(
-    M: int, N: int, channels: int, padded: int, taps: int, phases: int, places: int,
-    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    gpu: lib.Gpu,
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    places: int, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -4650,6 +4668,9 @@ def choose_conv_group_norm_silu_backward_dx(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
+        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
+        ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
         ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
@@ -4657,17 +4678,24 @@ def choose_conv_group_norm_silu_backward_dx(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
+        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
+        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
-        ("mixed", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, 0, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -4699,15 +4727,11 @@ def launch_conv_group_norm_silu_backward_dx(
         R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w) and not lib.repeats(dconv2d, w)
     )
     as_rows = dconv2d.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
-    itemsize = (
-        8
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else 4
-    )
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
-        M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1, places=places,
-        one_tap=one_tap, as_rows=as_rows, itemsize=itemsize, stored_bytes=dx.element_size(),
+        M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1,
+        depth=Cg * R * S * groups, places=places, one_tap=one_tap, as_rows=as_rows,
+        itemsize=w.element_size(), stored_bytes=dx.element_size(),
         operand_bytes=dconv2d.nbytes + w.nbytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
@@ -4728,12 +4752,12 @@ def launch_conv_group_norm_silu_backward_dx(
     )
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
-    if variant in ("rows_stream", "rows_square"):
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
         dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
         dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
@@ -4741,12 +4765,12 @@ def launch_conv_group_norm_silu_backward_dx(
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("planes_stream", "planes_square"):
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.view(N, C, H * W)
         dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d.mT, BLOCK_M, BLOCK_K)
-        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),
         )
@@ -4755,7 +4779,7 @@ def launch_conv_group_norm_silu_backward_dx(
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant == "taps":
+    elif variant in ("wide", "taps"):
         w = lib.reshaped(w, Cg * groups, C, R * S)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_taps[grid](
@@ -4784,22 +4808,33 @@ def launch_conv_group_norm_silu_backward_dx(
 
 def choose_conv_group_norm_silu_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
+    row: int, patched: bool, covered: int, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("mixed", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+        ("patches", patched and 2 <= itemsize <= 4, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
+        ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
         ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
-        ("taps", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+        ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
@@ -4807,7 +4842,7 @@ def choose_conv_group_norm_silu_backward_dw(
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("pad4", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
@@ -4835,21 +4870,19 @@ def launch_conv_group_norm_silu_backward_dw(
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
     N_ = Cg * groups
-    itemsize = (
-        8
-        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-        else 4
-    )
+    patched = lib.takes_patches(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), copied=True)
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0))
     pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16)
+    gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dw(
-        M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
-        itemsize=itemsize, stored_bytes=dw.element_size(),
+        M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q, row=S,
+        patched=patched, covered=lib.covered(C, R, S, apart=dw.stride(3)),
+        itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dconv2d.nbytes, packed_bytes=packed_bytes,
-        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(dconv2d.device),
+        pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
-    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -4863,9 +4896,33 @@ def launch_conv_group_norm_silu_backward_dw(
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dw_sum_parts = lib.workspace(config, (M, N_), compute, dconv2d.device)
-    if variant == "taps":
+    if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
+    if variant == "patches":
+        PATCH_C2, PATCH_R, PATCH_S = lib.patch(
+            BLOCK_M, C, R, S, steps=P * Q * lib.cdiv(n__padded, BLOCK_K), apart=dw.stride(3)
+        )
+        PATCHES = triton.cdiv(C, PATCH_C2) * triton.cdiv(R, PATCH_R) * triton.cdiv(S, PATCH_S)
+        x_padded_patches = lib.descriptor(x_padded, PATCH_C2, PATCH_R, PATCH_S, BLOCK_K)
+        dconv2d_padded_tiles = lib.descriptor(
+            dconv2d_padded.reshape(F, P * Q * n__padded), BLOCK_N, BLOCK_K
+        )
+        grid = (
+            (
+                min(3 * gpu.sms, PATCHES * lib.cdiv(N_, BLOCK_N))
+                if config["FLAT"]
+                else PATCHES * lib.cdiv(N_, BLOCK_N)
+            ),
+        )
+        conv_group_norm_silu_backward_dw_patches[grid](
+            x_padded_patches, dconv2d_padded_tiles, dw, Cg * groups, n__padded, C, R, S,
+            *dw.stride(),
+            P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_taps[grid](
@@ -4888,9 +4945,9 @@ def launch_conv_group_norm_silu_backward_dw(
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad, RUN_X=x.stride(0) == 1 < N, COMPUTE=COMPUTE,
-            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
-            enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
+            pad=pad, RUN_X=x.stride(0) == 1 < N,
+            VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
@@ -4918,7 +4975,7 @@ def launch_conv_group_norm_silu_backward(
     dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dgroup_norm_rsqrt_sum = torch.empty((N, F), dtype=compute, device=x.device)
     dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device)
-    dconv2d = torch.empty((N, F, P, Q), dtype=compute, device=x.device)
+    dconv2d = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device)
     launch_conv_group_norm_silu_backward_mu_sum(
         x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dmu_sum, groups
     )
@@ -5188,17 +5245,21 @@ def conv_group_norm_silu_backward_reference(
         * group_norm_rsqrt.unflatten(1, (groups, Cg))[:, :, None, None, :]
     ).sum((-3, -2, -1))
 
-    # dconv2d[n, f, p, q] = dgroup_norm[n, f, p, q] * gain[f] * group_norm_rsqrt[n, f] +
+    # dconv2d[n, f, p, q] = T(dgroup_norm[n, f, p, q] * gain[f] * group_norm_rsqrt[n, f] +
     #     dvar_sum[n, f // Cg] / (var[n, f // Cg] + 1e-05) / (Cg * P * Q) * (2.0 *
-    #     (conv2d_kept[n, f, p, q] - mu[n, f // Cg])) - dmu_sum[n, f // Cg] / (Cg * P * Q)
+    #     (conv2d_kept[n, f, p, q] - mu[n, f // Cg])) - dmu_sum[n, f // Cg] / (Cg * P * Q))
     f = torch.arange(F, device=x.device)[:, None, None]
     dconv2d = (
-        dgroup_norm * gain[:, None, None] * group_norm_rsqrt[:, :, None, None]
-        + dvar_sum[n, f // Cg]
-        / (var[n, f // Cg] + 1e-05)
-        / (Cg * P * Q)
-        * (2.0 * (conv2d_kept - mu[n, f // Cg]))
-        - dmu_sum[n, f // Cg] / (Cg * P * Q)
+        (
+            dgroup_norm * gain[:, None, None] * group_norm_rsqrt[:, :, None, None]
+            + dvar_sum[n, f // Cg]
+            / (var[n, f // Cg] + 1e-05)
+            / (Cg * P * Q)
+            * (2.0 * (conv2d_kept - mu[n, f // Cg]))
+            - dmu_sum[n, f // Cg] / (Cg * P * Q)
+        )
+        .to(T)
+        .to(compute)
     )
 
     # dx[n, c, h, w2] = sum[f, r, s]((dconv2d[n, f, h + pad - r, w2 + pad - s] else 0.0) *

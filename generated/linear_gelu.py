@@ -970,13 +970,406 @@ def linear_gelu_forward(
 
 
 @triton.jit
-def linear_gelu_backward_dx_tiles(
-    dy_ptr, acc_kept_ptr, b_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, acc_kept_m, acc_kept_n,
-    b_n, w_n, w_n2, dx_m, dx_n,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+def linear_gelu_backward_dacc_rows(
+    dy_ptr, acc_kept_ptr, b_ptr, dacc_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col,
+    acc_kept_row, b_row, dacc_col, dacc_row, db_row,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_kept_col, dacc_col = acc_kept_col // VEC * VEC, dacc_col // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < M)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+    acc_kept = tl.load(acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside).to(
+        COMPUTE
+    )
+    b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
+    # dacc[m, n] = T(dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+    #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+    #     + b[n]) * (acc_kept[m, n] + b[n]))))
+    dacc = (
+        dy * lib.ndtr(acc_kept + b, HALF)
+        + dy
+        * (acc_kept + b)
+        * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF))
+    ).to(dy_ptr.dtype.element_ty)
+    tl.store(dacc_ptr + col * dacc_col + row * dacc_row, dacc, mask=inside)
+    # db[n] = sum[m](dacc[m, n])
+    db = tl.sum(tl.where(inside, dacc.to(COMPUTE), 0.0), 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db, mask=row < N)
+
+
+@triton.jit
+def linear_gelu_backward_dacc_loop(
+    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, dacc_ptr, N, M, dy_col, dy_row, acc_kept_col,
+    acc_kept_row, b_row, db_row, dacc_col, dacc_row,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    db_sum_part_ptr=None,
+):  # fmt: skip
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_kept_col, dacc_col = acc_kept_col // VEC * VEC, dacc_col // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part, begin, end = 0, 0, M
+    if PASS > 0:
+        part = tl.program_id(1).to(tl.int64)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    # db[n] = sum[m](dacc[m, n])
+    if PASS <= 1:
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < M)
+            dy = tl.load(
+                dy_ptr + col * dy_col + row * dy_row,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            acc_kept = tl.load(
+                acc_kept_ptr + col * acc_kept_col + row * acc_kept_row,
+                mask=inside,
+                eviction_policy="evict_last" if PASS == 0 else "",
+            ).to(COMPUTE)
+            b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
+            # dacc[m, n] = T(dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+            #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+            #     + b[n]) * (acc_kept[m, n] + b[n]))))
+            dacc = (
+                dy * lib.ndtr(acc_kept + b, HALF)
+                + dy
+                * (acc_kept + b)
+                * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF))
+            ).to(dy_ptr.dtype.element_ty)
+            db_sum_acc += tl.where(inside, dacc.to(COMPUTE), 0.0)
+        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < N)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
+        )
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(db_ptr + row * db_row, db_sum, mask=(row < N) & (part == 0))
+        for start in range(begin, end, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = (row < N) & (col < M)
+            dy = tl.load(
+                dy_ptr + col * dy_col + row * dy_row, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            acc_kept = tl.load(
+                acc_kept_ptr + col * acc_kept_col + row * acc_kept_row,
+                mask=inside,
+                eviction_policy="evict_first",
+            ).to(COMPUTE)
+            b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
+            dacc = (
+                dy * lib.ndtr(acc_kept + b, HALF)
+                + dy
+                * (acc_kept + b)
+                * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF))
+            ).to(dy_ptr.dtype.element_ty)
+            tl.store(dacc_ptr + col * dacc_col + row * dacc_row, dacc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dacc_two_pass(
+    tickets_ptr, dy_ptr, acc_kept_ptr, b_ptr, db_sum_part_ptr, db_ptr, dacc_ptr, N, M,
+    dy_col, dy_row, acc_kept_col, acc_kept_row, b_row, db_row, dacc_col, dacc_row,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
+):  # fmt: skip
+    """Program `ticket`: db_sum over a block; then a block further back, read again from L2."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
+    acc_kept_col, dacc_col = acc_kept_col // VEC * VEC, dacc_col // VEC * VEC
+    blocks = tl.cdiv(M, BLOCK)
+    # Tickets in the order in which programs start: none waits for one that has yet to start.
+    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
+
+    if ticket < tl.cdiv(N, ROWS) * blocks:
+        tile, part = ticket // blocks, ticket % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < M)
+        # db[n] = sum[m](dacc[m, n])
+        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dy = tl.load(
+            dy_ptr + col * dy_col + row * dy_row, mask=inside, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        acc_kept = tl.load(
+            acc_kept_ptr + col * acc_kept_col + row * acc_kept_row,
+            mask=inside,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
+        # dacc[m, n] = T(dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
+        #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
+        #     + b[n]) * (acc_kept[m, n] + b[n]))))
+        dacc = (
+            dy * lib.ndtr(acc_kept + b, HALF)
+            + dy
+            * (acc_kept + b)
+            * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF))
+        ).to(dy_ptr.dtype.element_ty)
+        db_sum_acc += tl.where(inside, dacc.to(COMPUTE), 0.0)
+        tl.store(
+            db_sum_part_ptr + row * blocks + part,
+            tl.sum(db_sum_acc, 1, keep_dims=True),
+            mask=row < N,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
+
+    lagging = ticket - blocks - LAG
+    if lagging >= 0:
+        tile, part = lagging // blocks, lagging % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < M)
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        db_sum_parts = tl.load(
+            db_sum_part_ptr + row * blocks + parts, mask=(row < N) & (parts < blocks), other=0.0
+        )
+        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+        tl.store(db_ptr + row * db_row, db_sum, mask=(row < N) & (part == 0))
+        dy = tl.load(
+            dy_ptr + col * dy_col + row * dy_row, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        acc_kept = tl.load(
+            acc_kept_ptr + col * acc_kept_col + row * acc_kept_row,
+            mask=inside,
+            eviction_policy="evict_first",
+        ).to(COMPUTE)
+        b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
+        dacc = (
+            dy * lib.ndtr(acc_kept + b, HALF)
+            + dy
+            * (acc_kept + b)
+            * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF))
+        ).to(dy_ptr.dtype.element_ty)
+        tl.store(dacc_ptr + col * dacc_col + row * dacc_row, dacc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dx_tf32x3(
+    dacc_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, N, TERMS):
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
+            dx_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dacc_part = dacc_tiles.load([first_m + (product == 0) * M, start])
+                w_part = w_tiles.load([first_n + (product == 1) * K, start]).T
+                dx_sum_terms = tl.dot(dacc_part, w_part, dx_sum_terms, input_precision="tf32")
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            dx_sum += dx_sum_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            dx_sum_quarters = tl.split(
+                dx_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < K)
+                dx_sum = dx_sum_quarters[quarter]
+                if dx_tiles is None:
+                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+                else:
+                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dx_presplit_one(
+    dacc_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
+    TRANS_DACC: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            if LHS:  # the transposed product
+                w = w_tiles.load([start, first_n]).T if TRANS_W else w_tiles.load([first_n, start])
+                left_hi, left_lo = lib.tf32_parts(w)
+                right_hi = dacc_tiles.load([first_m, start]).T
+                right_lo = dacc_tiles.load([first_m + M, start]).T
+            else:
+                dacc = (
+                    dacc_tiles.load([start, first_m]).T
+                    if TRANS_DACC
+                    else dacc_tiles.load([first_m, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(dacc)
+                right_hi = w_tiles.load([first_n, start]).T
+                right_lo = w_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dx_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            dx_sum_terms = tl.dot(left_hi, right_lo, dx_sum_terms, input_precision="tf32")
+            dx_sum += tl.dot(left_hi, right_hi, dx_sum_terms, input_precision="tf32")
+        if LHS:
+            dx_sum = dx_sum.T
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dx_persistent(
+    dacc_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
+    TRANS_DACC: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, N
+        if dx_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, end, BLOCK_K):
+            dacc = (
+                dacc_tiles.load([start, first_m]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m, start])
+            )
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dacc, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dx_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            at = (tl.cast(part, tl.int64) * M + m) * K + n
+            tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+        else:
+            dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < K)
+                dx_sum = dx_sum_halves[half]
+                if dx_tiles is None:
+                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+                else:
+                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dx_subtiles(
+    dacc_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
+    TRANS_DACC: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
+        dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            w = w_tiles.load([first_n, start]).T if TRANS_W else w_tiles.load([start, first_n])
+            dacc = (
+                dacc_tiles.load([start, first_m]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m, start])
+            )
+            dx_sum_0 = tl.dot(dacc, w, dx_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dacc2 = (
+                dacc_tiles.load([start, first_m2]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m2, start])
+            )
+            dx_sum_1 = tl.dot(dacc2, w, dx_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dacc3 = (
+                dacc_tiles.load([start, first_m3]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m3, start])
+            )
+            dx_sum_2 = tl.dot(dacc3, w, dx_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_row, first_n], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dx_tiles(
+    dacc_ptr, w_ptr, dx_ptr, M, K, N, dacc_m, dacc_n, w_n, w_n2, dx_m, dx_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -991,24 +1384,14 @@ def linear_gelu_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        acc_kept = tl.load(
-            acc_kept_ptr + m * acc_kept_m + k[None, :] * acc_kept_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        ).to(COMPUTE)
-        b = tl.load(b_ptr + k[None, :] * b_n, mask=k[None, :] < N, other=0.0).to(COMPUTE)
-        left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
-            0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
+        dacc = tl.load(
+            dacc_ptr + m * dacc_m + k[None, :] * dacc_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        left = tl.where((m < M) & (k[None, :] < N), left, 0)
-        w = tl.load(
-            w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dx_sum = lib.awaited(dx_sum)
+        w = tl.load(w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
+        if LANES:  # few rows or columns
+            dx_sum += tl.sum(dacc[:, :, None] * w[None, :, :], 1)
+        else:
+            dx_sum = tl.dot(dacc, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if dx_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * M + m) * K + n
@@ -1040,13 +1423,208 @@ def linear_gelu_backward_dx_combine(
 
 
 @triton.jit
-def linear_gelu_backward_dw_tiles(
-    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_ptr, N, K, M, b_m, dy_m, dy_m2, acc_kept_m,
-    acc_kept_m2, x_m, x_n, dw_m, dw_n,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+def linear_gelu_backward_dw_tf32x3(
+    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
+        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, M, TERMS):
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
+            dw_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dacc_part = dacc_tiles.load([first_m + (product == 0) * N, start])
+                x_part = x_tiles.load([first_n + (product == 1) * K, start]).T
+                dw_sum_terms = tl.dot(dacc_part, x_part, dw_sum_terms, input_precision="tf32")
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            dw_sum += dw_sum_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            dw_sum_quarters = tl.split(
+                dw_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < N) & (n < K)
+                dw_sum = dw_sum_quarters[quarter]
+                if dw_tiles is None:
+                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
+                else:
+                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dw_presplit_one(
+    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
+    TRANS_DACC: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
+        dw_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, M, BLOCK_K):
+            if LHS:  # the transposed product
+                x = x_tiles.load([start, first_n]).T if TRANS_X else x_tiles.load([first_n, start])
+                left_hi, left_lo = lib.tf32_parts(x)
+                right_hi = dacc_tiles.load([first_m, start]).T
+                right_lo = dacc_tiles.load([first_m + N, start]).T
+            else:
+                dacc = (
+                    dacc_tiles.load([start, first_m]).T
+                    if TRANS_DACC
+                    else dacc_tiles.load([first_m, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(dacc)
+                right_hi = x_tiles.load([first_n, start]).T
+                right_lo = x_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dw_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            dw_sum_terms = tl.dot(left_hi, right_lo, dw_sum_terms, input_precision="tf32")
+            dw_sum += tl.dot(left_hi, right_hi, dw_sum_terms, input_precision="tf32")
+        if LHS:
+            dw_sum = dw_sum.T
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
+            dw_sum = dw_sum_halves[half]
+            if dw_tiles is None:
+                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
+            else:
+                dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dw_persistent(
+    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
+    TRANS_DACC: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, M
+        if dw_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
+        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, end, BLOCK_K):
+            dacc = (
+                dacc_tiles.load([start, first_m]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m, start])
+            )
+            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
+            dw_sum = tl.dot(dacc, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dw_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < N) & (n < K)
+            at = (tl.cast(part, tl.int64) * N + m) * K + n
+            tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
+        else:
+            dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < N) & (n < K)
+                dw_sum = dw_sum_halves[half]
+                if dw_tiles is None:
+                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
+                else:
+                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dw_subtiles(
+    dacc_tiles, x_tiles, dw_tiles, dw_ptr, N, K, M, dw_m, dw_n,
+    TRANS_DACC: tl.constexpr, TRANS_X: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
+        dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dw_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, M, BLOCK_K):
+            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
+            dacc = (
+                dacc_tiles.load([start, first_m]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m, start])
+            )
+            dw_sum_0 = tl.dot(dacc, x, dw_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dacc2 = (
+                dacc_tiles.load([start, first_m2]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m2, start])
+            )
+            dw_sum_1 = tl.dot(dacc2, x, dw_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dacc3 = (
+                dacc_tiles.load([start, first_m3]).T
+                if TRANS_DACC
+                else dacc_tiles.load([first_m3, start])
+            )
+            dw_sum_2 = tl.dot(dacc3, x, dw_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < N) & (n < K)
+            if dw_tiles is None:
+                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
+            else:
+                dw_tiles.store([first_row, first_n], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_dw_tiles(
+    dacc_ptr, x_ptr, dw_ptr, N, K, M, dacc_m, dacc_m2, x_m, x_n, dw_m, dw_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -1057,28 +1635,18 @@ def linear_gelu_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    b = tl.load(b_ptr + m * b_m, mask=m < N).to(COMPUTE)
     # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        acc_kept = tl.load(
-            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
-            0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
+        dacc = tl.load(
+            dacc_ptr + k[None, :] * dacc_m + m * dacc_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         )
-        left = tl.where((m < N) & (k[None, :] < M), left, 0)
-        x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
-        ).to(COMPUTE)
-        dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dw_sum = lib.awaited(dw_sum)
+        x = tl.load(x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0)
+        if LANES:  # few rows or columns
+            dw_sum += tl.sum(dacc[:, :, None] * x[None, :, :], 1)
+        else:
+            dw_sum = tl.dot(dacc, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if dw_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * N + m) * K + n
@@ -1109,241 +1677,28 @@ def linear_gelu_backward_dw_combine(
     tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
-@triton.jit
-def linear_gelu_backward_db_rows(
-    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col, acc_kept_row,
-    b_row, db_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
-    acc_kept_col = acc_kept_col // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < M)
-    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-    acc_kept = tl.load(acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside).to(
-        COMPUTE
-    )
-    b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
-    #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
-    #     + b[n]) * (acc_kept[m, n] + b[n]))))
-    db = tl.sum(
-        tl.where(
-            inside,
-            dy * lib.ndtr(acc_kept + b, HALF)
-            + dy
-            * (acc_kept + b)
-            * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
-            0.0,
-        ),
-        1,
-        keep_dims=True,
-    )
-    tl.store(db_ptr + row * db_row, db, mask=row < N)
-
-
-@triton.jit
-def linear_gelu_backward_db_loop(
-    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col, acc_kept_row,
-    b_row, db_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    db_sum_part_ptr=None,
-):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
-
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
-    """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
-    acc_kept_col = acc_kept_col // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, M
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] *
-    #     (acc_kept[m, n] + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n]
-    #     + b[n]) * (acc_kept[m, n] + b[n]))))
-    if PASS <= 1:
-        db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < N) & (col < M)
-            dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
-            acc_kept = tl.load(
-                acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside
-            ).to(COMPUTE)
-            b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
-            db_sum_acc += tl.where(
-                inside,
-                dy * lib.ndtr(acc_kept + b, HALF)
-                + dy
-                * (acc_kept + b)
-                * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
-                0.0,
-            )
-        db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-        if PASS == 1:
-            tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < N)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        db_sum_parts = tl.load(
-            db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-        )
-        db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    if PASS != 1:
-        tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
-
-
-def choose_linear_gelu_backward_dx(
-    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            min(4 if M <= 32 else 5, 4),
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
-
-
-def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
-    M, K = x.shape
-    N = w.shape[0]
-    PRECISION = runtime.f32_precision("matmul")
-    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
-    _, config = choose_linear_gelu_backward_dx(
-        M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(acc_kept.device),
-    )  # fmt: skip
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else tl.float32
-    )
-    PARTS = config.get("PARTS", 1)
-    dx_sum_parts = lib.workspace(config, (M, K), compute, acc_kept.device)
-    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
-    linear_gelu_backward_dx_tiles[grid](
-        dy, acc_kept, b, w, dx, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
-        *w.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-        dx_sum_parts_ptr=dx_sum_parts, **config,
-    )  # fmt: skip
-    if dx_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        linear_gelu_backward_dx_combine[grid](
-            dx_sum_parts, dx, M, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-
-
-choose_linear_gelu_backward_dw = choose_linear_gelu_backward_dx
-
-
-def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
-    """Computes dw by the variant that fits, unchecked."""
-    M, K = x.shape
-    N = w.shape[0]
-    PRECISION = runtime.f32_precision("matmul")
-    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
-    _, config = choose_linear_gelu_backward_dw(
-        M=N, N=K, K=M, itemsize=itemsize, gpu=lib.gpu(acc_kept.device),
-    )  # fmt: skip
-    compute = (
-        torch.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else torch.float32
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-        else tl.float32
-    )
-    PARTS = config.get("PARTS", 1)
-    dw_sum_parts = lib.workspace(config, (N, K), compute, acc_kept.device)
-    grid = (PARTS * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
-    linear_gelu_backward_dw_tiles[grid](
-        b, dy, acc_kept, x, dw, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
-        *x.stride(), *dw.stride(),
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-        dw_sum_parts_ptr=dw_sum_parts, **config,
-    )  # fmt: skip
-    if dw_sum_parts is not None:
-        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
-        linear_gelu_backward_dw_combine[grid](
-            dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
-        )  # fmt: skip
-
-
-def choose_linear_gelu_backward_db(
+def choose_linear_gelu_backward_dacc(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        return "two_pass", dict(
+            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
+            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS
+        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+            PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if strided and 0 < cols <= 512:
@@ -1356,7 +1711,7 @@ def choose_linear_gelu_backward_db(
     if (
         0 < cols <= (16384 if in_f64 else 32768)
         and not strided
-        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
     ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
@@ -1371,62 +1726,343 @@ def choose_linear_gelu_backward_db(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
+    BLOCK = (
+        2048 // ROWS if strided
+        else (4096 if cols <= 24576 else 8192) if not aligned
+        else 16384 if cols <= 65536
+        else 32768
+    )  # fmt: skip
     return "loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+        ROWS=ROWS, BLOCK=BLOCK,
+        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
-def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
-    """Computes db by the variant that fits, unchecked."""
+def launch_linear_gelu_backward_dacc(x, w, b, acc_kept, dy, dacc, db) -> None:
+    """Computes dacc, db by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
     strided = 0 < dy.stride(1) < dy.stride(0) or 0 < acc_kept.stride(1) < acc_kept.stride(0)
     in_f64 = torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-    variant, config = choose_linear_gelu_backward_db(
+    variant, config = choose_linear_gelu_backward_dacc(
         rows=N, cols=M, strided=strided,
         aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
-    ROWS = config["ROWS"]
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
+        dy, acc_kept, b, db, dacc, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
+        db.stride(0), *dacc.stride(),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-        VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
+        VEC=lib.vec(N, dy.stride(0), acc_kept.stride(0), dacc.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
+    if variant == "two_pass":
+        db_sum_part = torch.empty((N, lib.cdiv(M, BLOCK)), dtype=compute, device=acc_kept.device)
+        tickets = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=acc_kept.device)
+        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(M, BLOCK) + config["LAG"],)
+        linear_gelu_backward_dacc_two_pass[grid](
+            tickets, dy, acc_kept, b, db_sum_part, db, dacc, N, M, *dy.stride(), *acc_kept.stride(),
+            b.stride(0), db.stride(0), *dacc.stride(),
+            **constants, **config,
+        )  # fmt: skip
+    elif variant == "split":
+        PARTS = config["PARTS"]
         db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
-        linear_gelu_backward_db_loop[grid](
-            *arguments, **constants, PASS=1, db_sum_part_ptr=db_sum_part,
-            **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        linear_gelu_backward_db_loop[grid](
-            *arguments, **constants, PASS=2, db_sum_part_ptr=db_sum_part,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
+        for PASS in (1, 2):
+            linear_gelu_backward_dacc_loop[grid](
+                *arguments, **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, **config,
+            )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_db_rows[grid](*arguments, **constants, **config)
+        linear_gelu_backward_dacc_rows[grid](
+            dy, acc_kept, b, dacc, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
+            *dacc.stride(), db.stride(0),
+            **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(N, ROWS),)
-        linear_gelu_backward_db_loop[grid](*arguments, **constants, **config)
+        linear_gelu_backward_dacc_loop[grid](*arguments, **constants, **config)
+
+
+def choose_linear_gelu_backward_dx(
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "presplit rhs", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
+
+
+def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dacc, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = w.shape[0]
+    PRECISION = runtime.f32_precision("matmul")
+    gpu = lib.gpu(dacc.device)
+    variant, config = choose_linear_gelu_backward_dx(
+        M=M, N=K, K=N, tma=lib.takes_tiles(dacc, w), tf32x3=PRECISION == "tf32x3",
+        itemsize=w.element_size(), stored_bytes=dx.element_size(),
+        copied_bytes=lib.copied_bytes(dacc, w), transposed_bytes=lib.transposed_bytes(w),
+        vectorized=lib.vectorized(dacc, w), gpu=gpu,
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else torch.float32
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else tl.float32
+    )
+    PARTS = config.get("PARTS", 1)
+    dx_sum_parts = lib.workspace(config, (M, K), compute, dacc.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dacc_tiles, trans_dacc = lib.tiles_or_parts(dacc, BLOCK_M, BLOCK_K, LHS)
+        w_tiles, trans_w = lib.tiles_or_parts(w.mT, BLOCK_N, BLOCK_K, not LHS)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_gelu_backward_dx_presplit_one[grid](
+            dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
+            TRANS_DACC=trans_dacc, TRANS_W=trans_w, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "presplit":
+        dacc_tiles = lib.tf32_tiles(dacc, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_gelu_backward_dx_tf32x3[grid](
+            dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
+            **constants, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+        dacc_tiles, trans_dacc = lib.tiles(dacc, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
+        linear_gelu_backward_dx_persistent[grid](
+            dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
+            TRANS_DACC=trans_dacc, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        dacc_tiles, trans_dacc = lib.tiles(dacc, BLOCK_M, BLOCK_K)
+        w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_gelu_backward_dx_subtiles[grid](
+            dacc_tiles, w_tiles, dx_tiles, dx, M, K, N, *dx.stride(),
+            TRANS_DACC=trans_dacc, TRANS_W=trans_w, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
+        linear_gelu_backward_dx_tiles[grid](
+            dacc, w, dx, M, K, N, *dacc.stride(), *w.stride(), *dx.stride(),
+            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+        )  # fmt: skip
+    if dx_sum_parts is not None:
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        linear_gelu_backward_dx_combine[grid](
+            dx_sum_parts, dx, M, K, *dx.stride(),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
+        )  # fmt: skip
+
+
+choose_linear_gelu_backward_dw = choose_linear_gelu_backward_dx
+
+
+def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dacc, dw) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = w.shape[0]
+    PRECISION = runtime.f32_precision("matmul")
+    gpu = lib.gpu(dacc.device)
+    variant, config = choose_linear_gelu_backward_dw(
+        M=N, N=K, K=M, tma=lib.takes_tiles(dacc, x), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        copied_bytes=lib.copied_bytes(dacc.mT, x), transposed_bytes=lib.transposed_bytes(x),
+        vectorized=lib.vectorized(dacc.mT, x), gpu=gpu,
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else torch.float32
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else tl.float32
+    )
+    PARTS = config.get("PARTS", 1)
+    dw_sum_parts = lib.workspace(config, (N, K), compute, dacc.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dacc_tiles, trans_dacc = lib.tiles_or_parts(dacc.mT, BLOCK_M, BLOCK_K, LHS)
+        x_tiles, trans_x = lib.tiles_or_parts(x.mT, BLOCK_N, BLOCK_K, not LHS)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_gelu_backward_dw_presplit_one[grid](
+            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
+            TRANS_DACC=trans_dacc, TRANS_X=trans_x, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "presplit":
+        dacc_tiles = lib.tf32_tiles(dacc.mT, BLOCK_M, BLOCK_K)
+        x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_gelu_backward_dw_tf32x3[grid](
+            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
+            **constants, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+        dacc_tiles, trans_dacc = lib.tiles(dacc.mT, BLOCK_M, BLOCK_K)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
+        linear_gelu_backward_dw_persistent[grid](
+            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
+            TRANS_DACC=trans_dacc, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
+            dw_sum_parts_ptr=dw_sum_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        dacc_tiles, trans_dacc = lib.tiles(dacc.mT, BLOCK_M, BLOCK_K)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        linear_gelu_backward_dw_subtiles[grid](
+            dacc_tiles, x_tiles, dw_tiles, dw, N, K, M, *dw.stride(),
+            TRANS_DACC=trans_dacc, TRANS_X=trans_x, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
+        linear_gelu_backward_dw_tiles[grid](
+            dacc, x, dw, N, K, M, *dacc.stride(), *x.stride(), *dw.stride(),
+            PRECISION=PRECISION, **constants, dw_sum_parts_ptr=dw_sum_parts, **config,
+        )  # fmt: skip
+    if dw_sum_parts is not None:
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
+        linear_gelu_backward_dw_combine[grid](
+            dw_sum_parts, dw, N, K, *dw.stride(),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
+        )  # fmt: skip
 
 
 def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
+    M = x.shape[0]
+    N = w.shape[0]
+    dacc = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    launch_linear_gelu_backward_dacc(x, w, b, acc_kept, dy, dacc, db)
     if dx is not None:
-        launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx)
+        launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dacc, dx)
     if dw is not None:
-        launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw)
-    if db is not None:
-        launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db)
+        launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dacc, dw)
 
 
 def allocate_linear_gelu_backward(
@@ -1466,7 +2102,9 @@ def allocate_linear_gelu_backward(
     lib.check_size(dy.shape[1], "linear_gelu_backward: dy: dim 1 (N)", N, " (from w)")
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dw else None
-    db = torch.empty((N,), dtype=x.dtype, device=x.device) if need_db else None
+    db = (
+        torch.empty((N,), dtype=x.dtype, device=x.device) if need_dx or need_dw or need_db else None
+    )
     return dx, dw, db
 
 
@@ -1484,10 +2122,18 @@ def linear_gelu_backward_reference(
     M, K = x.shape
     N = w.shape[0]
 
-    # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] + b[n]) *
-    #     (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) * (acc_kept[m, n] + b[n])))
-    dacc = dy * (0.5 * torch.erfc((acc_kept + b) * -0.7071067811865476)) + dy * (acc_kept + b) * (
-        0.3989422804014327 * torch.exp(-0.5 * (acc_kept + b) * (acc_kept + b))
+    # dacc[m, n] = T(dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] + b[n])
+    #     * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) * (acc_kept[m, n] +
+    #     b[n]))))
+    dacc = (
+        (
+            dy * (0.5 * torch.erfc((acc_kept + b) * -0.7071067811865476))
+            + dy
+            * (acc_kept + b)
+            * (0.3989422804014327 * torch.exp(-0.5 * (acc_kept + b) * (acc_kept + b)))
+        )
+        .to(T)
+        .to(compute)
     )
 
     # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
@@ -1496,22 +2142,8 @@ def linear_gelu_backward_reference(
     # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
     dw = torch.einsum("mn,mk->nk", dacc, x).to(T)
 
-    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] + b[n])
-    #     * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) * (acc_kept[m, n] +
-    #     b[n]))))
-    db = (
-        (
-            dy.T * (0.5 * torch.erfc((acc_kept.T + b[:, None]) * -0.7071067811865476))
-            + dy.T
-            * (acc_kept.T + b[:, None])
-            * (
-                0.3989422804014327
-                * torch.exp(-0.5 * (acc_kept.T + b[:, None]) * (acc_kept.T + b[:, None]))
-            )
-        )
-        .sum(-1)
-        .to(T)
-    )
+    # db[n] = sum[m](dacc[m, n])
+    db = dacc.T.sum(-1).to(T)
 
     return dx, dw, db
 

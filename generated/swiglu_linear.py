@@ -671,13 +671,367 @@ def swiglu_linear_forward(
 
 
 @triton.jit
-def swiglu_linear_backward_dx_sum_tiles(
-    dy_ptr, gate_kept_ptr, wu_ptr, dx_sum_ptr, M, K, N, dy_m, dy_n, gate_kept_m,
-    gate_kept_n, wu_n, wu_n2, dx_sum_m, dx_sum_n,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+def swiglu_linear_backward_dup_flat_block(
+    dy_ptr,
+    gate_kept_ptr,
+    dup_ptr,
+    up_kept_ptr,
+    dgate_ptr,
+    dy_i,
+    gate_kept_i,
+    dup_i,
+    up_kept_i,
+    dgate_i,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    i,
+    inside,
+):
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    gate_kept = tl.load(gate_kept_ptr + i * gate_kept_i, mask=inside).to(COMPUTE)
+    # dup[m, n] = T(dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n])))
+    dup = dy * (gate_kept * lib.sigmoid(gate_kept, HALF))
+    tl.store(dup_ptr + i * dup_i, dup, mask=inside)
+    up_kept = tl.load(up_kept_ptr + i * up_kept_i, mask=inside).to(COMPUTE)
+    # dgate[m, n] = T(dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n]
+    #     * up_kept[m, n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 -
+    #     sigmoid(gate_kept[m, n]))))
+    dgate = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+        lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
+    )
+    tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dup_flat(
+    dy_ptr, gate_kept_ptr, dup_ptr, up_kept_ptr, dgate_ptr, total, dy_i, gate_kept_i, dup_i,
+    up_kept_i, dgate_i,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        swiglu_linear_backward_dup_flat_block(
+            dy_ptr,
+            gate_kept_ptr,
+            dup_ptr,
+            up_kept_ptr,
+            dgate_ptr,
+            dy_i,
+            gate_kept_i,
+            dup_i,
+            up_kept_i,
+            dgate_i,
+            COMPUTE,
+            HALF,
+            i,
+            None,
+        )
+    else:
+        swiglu_linear_backward_dup_flat_block(
+            dy_ptr,
+            gate_kept_ptr,
+            dup_ptr,
+            up_kept_ptr,
+            dgate_ptr,
+            dy_i,
+            gate_kept_i,
+            dup_i,
+            up_kept_i,
+            dgate_i,
+            COMPUTE,
+            HALF,
+            i,
+            i < total,
+        )
+
+
+@triton.jit
+def swiglu_linear_backward_dup_strided(
+    dy_ptr, gate_kept_ptr, dup_ptr, up_kept_ptr, dgate_ptr, outer, middle, inner,
+    dy_outer_at, dy_middle_at, dy_inner_at, gate_kept_outer_at, gate_kept_middle_at,
+    gate_kept_inner_at, dup_outer_at, dup_middle_at, dup_inner_at, up_kept_outer_at,
+    up_kept_middle_at, up_kept_inner_at, dgate_outer_at, dgate_middle_at, dgate_inner_at,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC_DY: tl.constexpr,
+    VEC_GATE_KEPT: tl.constexpr, VEC_DUP: tl.constexpr, VEC_UP_KEPT: tl.constexpr,
+    VEC_DGATE: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # VEC_DY, VEC_GATE_KEPT, VEC_DUP, VEC_UP_KEPT, VEC_DGATE divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dy_outer_at, dy_middle_at = dy_outer_at // VEC_DY * VEC_DY, dy_middle_at // VEC_DY * VEC_DY
+    gate_kept_outer_at, gate_kept_middle_at = (
+        gate_kept_outer_at // VEC_GATE_KEPT * VEC_GATE_KEPT,
+        gate_kept_middle_at // VEC_GATE_KEPT * VEC_GATE_KEPT,
+    )
+    dup_outer_at, dup_middle_at = (
+        dup_outer_at // VEC_DUP * VEC_DUP,
+        dup_middle_at // VEC_DUP * VEC_DUP,
+    )
+    up_kept_outer_at, up_kept_middle_at = (
+        up_kept_outer_at // VEC_UP_KEPT * VEC_UP_KEPT,
+        up_kept_middle_at // VEC_UP_KEPT * VEC_UP_KEPT,
+    )
+    dgate_outer_at, dgate_middle_at = (
+        dgate_outer_at // VEC_DGATE * VEC_DGATE,
+        dgate_middle_at // VEC_DGATE * VEC_DGATE,
+    )
+    inner = inner // VEC_DGATE * VEC_DGATE
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    gate_kept = tl.load(
+        gate_kept_ptr
+        + outer_at * gate_kept_outer_at
+        + middle_at * gate_kept_middle_at
+        + inner_at * gate_kept_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    # dup[m, n] = T(dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n])))
+    dup = dy * (gate_kept * lib.sigmoid(gate_kept, HALF))
+    tl.store(
+        dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,
+        dup,
+        mask=inside,
+    )
+    up_kept = tl.load(
+        up_kept_ptr
+        + outer_at * up_kept_outer_at
+        + middle_at * up_kept_middle_at
+        + inner_at * up_kept_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    # dgate[m, n] = T(dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n]
+    #     * up_kept[m, n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 -
+    #     sigmoid(gate_kept[m, n]))))
+    dgate = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+        lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
+    )
+    tl.store(
+        dgate_ptr
+        + outer_at * dgate_outer_at
+        + middle_at * dgate_middle_at
+        + inner_at * dgate_inner_at,
+        dgate,
+        mask=inside,
+    )
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_tf32x3(
+    dup_tiles, wu_tiles, dx_sum_tiles, dx_sum_ptr, M, K, N, dx_sum_m, dx_sum_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, N, TERMS):
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
+            dx_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dup_part = dup_tiles.load([first_m + (product == 0) * M, start])
+                wu_part = wu_tiles.load([first_n + (product == 1) * K, start]).T
+                dx_sum_terms = tl.dot(dup_part, wu_part, dx_sum_terms, input_precision="tf32")
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            dx_sum += dx_sum_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            dx_sum_quarters = tl.split(
+                dx_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < K)
+                dx_sum = dx_sum_quarters[quarter]
+                if dx_sum_tiles is None:
+                    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+                else:
+                    dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_presplit_one(
+    dup_tiles, wu_tiles, dx_sum_tiles, dx_sum_ptr, M, K, N, dx_sum_m, dx_sum_n,
+    TRANS_DUP: tl.constexpr, TRANS_WU: tl.constexpr, COMPUTE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            if LHS:  # the transposed product
+                wu = (
+                    wu_tiles.load([start, first_n]).T
+                    if TRANS_WU
+                    else wu_tiles.load([first_n, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(wu)
+                right_hi = dup_tiles.load([first_m, start]).T
+                right_lo = dup_tiles.load([first_m + M, start]).T
+            else:
+                dup = (
+                    dup_tiles.load([start, first_m]).T
+                    if TRANS_DUP
+                    else dup_tiles.load([first_m, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(dup)
+                right_hi = wu_tiles.load([first_n, start]).T
+                right_lo = wu_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dx_sum_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            dx_sum_terms = tl.dot(left_hi, right_lo, dx_sum_terms, input_precision="tf32")
+            dx_sum += tl.dot(left_hi, right_hi, dx_sum_terms, input_precision="tf32")
+        if LHS:
+            dx_sum = dx_sum.T
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
+            dx_sum = dx_sum_halves[half]
+            if dx_sum_tiles is None:
+                tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+            else:
+                dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_persistent(
+    dup_tiles, wu_tiles, dx_sum_tiles, dx_sum_ptr, M, K, N, dx_sum_m, dx_sum_n,
+    TRANS_DUP: tl.constexpr, TRANS_WU: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, N
+        if dx_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, end, BLOCK_K):
+            dup = (
+                dup_tiles.load([start, first_m]).T
+                if TRANS_DUP
+                else dup_tiles.load([first_m, start])
+            )
+            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
+            dx_sum = tl.dot(dup, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dx_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            at = (tl.cast(part, tl.int64) * M + m) * K + n
+            tl.store(dx_sum_parts_ptr + at, dx_sum, mask=inside)
+        else:
+            dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < M) & (n < K)
+                dx_sum = dx_sum_halves[half]
+                if dx_sum_tiles is None:
+                    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+                else:
+                    dx_sum_tiles.store([first_m, column], dx_sum.to(dx_sum_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_subtiles(
+    dup_tiles, wu_tiles, dx_sum_tiles, dx_sum_ptr, M, K, N, dx_sum_m, dx_sum_n,
+    TRANS_DUP: tl.constexpr, TRANS_WU: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
+        dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            wu = wu_tiles.load([first_n, start]).T if TRANS_WU else wu_tiles.load([start, first_n])
+            dup = (
+                dup_tiles.load([start, first_m]).T
+                if TRANS_DUP
+                else dup_tiles.load([first_m, start])
+            )
+            dx_sum_0 = tl.dot(dup, wu, dx_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dup2 = (
+                dup_tiles.load([start, first_m2]).T
+                if TRANS_DUP
+                else dup_tiles.load([first_m2, start])
+            )
+            dx_sum_1 = tl.dot(dup2, wu, dx_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dup3 = (
+                dup_tiles.load([start, first_m3]).T
+                if TRANS_DUP
+                else dup_tiles.load([first_m3, start])
+            )
+            dx_sum_2 = tl.dot(dup3, wu, dx_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            if dx_sum_tiles is None:
+                tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
+            else:
+                dx_sum_tiles.store([first_row, first_n], dx_sum.to(dx_sum_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_tiles(
+    dup_ptr, wu_ptr, dx_sum_ptr, M, K, N, dup_m, dup_n, wu_n, wu_n2, dx_sum_m, dx_sum_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -692,21 +1046,16 @@ def swiglu_linear_backward_dx_sum_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * gate_kept * lib.sigmoid(gate_kept, HALF)
-        left = tl.where((m < M) & (k[None, :] < N), left, 0)
+        dup = tl.load(
+            dup_ptr + m * dup_m + k[None, :] * dup_n, mask=(m < M) & (k[None, :] < N), other=0.0
+        )
         wu = tl.load(
             wu_ptr + k[:, None] * wu_n + n * wu_n2, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dx_sum = lib.awaited(dx_sum)
+        )
+        if LANES:  # few rows or columns
+            dx_sum += tl.sum(dup[:, :, None] * wu[None, :, :], 1)
+        else:
+            dx_sum = tl.dot(dup, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if dx_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * M + m) * K + n
@@ -738,14 +1087,233 @@ def swiglu_linear_backward_dx_sum_combine(
 
 
 @triton.jit
-def swiglu_linear_backward_dx_tiles(
-    dy_ptr, up_kept_ptr, gate_kept_ptr, wg_ptr, dx_sum_ptr, dx_ptr, M, K, N, dy_m, dy_n,
-    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_n2, dx_sum_m, dx_sum_n, dx_m,
+def swiglu_linear_backward_dx_tf32x3(
+    dgate_tiles, wg_tiles, dx_sum_ptr, dx_tiles, dx_ptr, M, K, N, dx_sum_m, dx_sum_n, dx_m,
     dx_n,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
+        dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, N, TERMS):
+            # TERMS terms three times: lo x hi, hi x lo, hi x hi. One product a step, or the tensor cores would wait
+            # between them.
+            dx_sum2_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dgate_part = dgate_tiles.load([first_m + (product == 0) * M, start])
+                wg_part = wg_tiles.load([first_n + (product == 1) * K, start]).T
+                dx_sum2_terms = tl.dot(dgate_part, wg_part, dx_sum2_terms, input_precision="tf32")
+            # wgmma truncates its accumulator, the more the longer the sum: flush to f32 every TERMS terms.
+            dx_sum2 += dx_sum2_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum2_halves = tl.split(dx_sum2.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            dx_sum2_quarters = tl.split(
+                dx_sum2_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < K)
+                dx_sum2 = dx_sum2_quarters[quarter]
+                dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
+                # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
+                dx = dx_sum + dx_sum2
+                if dx_tiles is None:
+                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
+                else:
+                    dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_presplit_one(
+    dgate_tiles, wg_tiles, dx_sum_ptr, dx_tiles, dx_ptr, M, K, N, dx_sum_m, dx_sum_n, dx_m,
+    dx_n,
+    TRANS_DGATE: tl.constexpr, TRANS_WG: tl.constexpr, COMPUTE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    GROUP_M: tl.constexpr, LHS: tl.constexpr,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts: the left one ahead, or the right one."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
+        dx_sum2 = tl.zeros((BLOCK_N, BLOCK_M) if LHS else (BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            if LHS:  # the transposed product
+                wg = (
+                    wg_tiles.load([start, first_n]).T
+                    if TRANS_WG
+                    else wg_tiles.load([first_n, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(wg)
+                right_hi = dgate_tiles.load([first_m, start]).T
+                right_lo = dgate_tiles.load([first_m + M, start]).T
+            else:
+                dgate = (
+                    dgate_tiles.load([start, first_m]).T
+                    if TRANS_DGATE
+                    else dgate_tiles.load([first_m, start])
+                )
+                left_hi, left_lo = lib.tf32_parts(dgate)
+                right_hi = wg_tiles.load([first_n, start]).T
+                right_lo = wg_tiles.load([first_n + K, start]).T
+            # Low parts first. wgmma truncates its accumulator: flush to f32 every BLOCK_K terms.
+            dx_sum2_terms = tl.dot(left_lo, right_hi, input_precision="tf32")
+            dx_sum2_terms = tl.dot(left_hi, right_lo, dx_sum2_terms, input_precision="tf32")
+            dx_sum2 += tl.dot(left_hi, right_hi, dx_sum2_terms, input_precision="tf32")
+        if LHS:
+            dx_sum2 = dx_sum2.T
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum2_halves = tl.split(dx_sum2.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
+            dx_sum2 = dx_sum2_halves[half]
+            dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
+            # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
+            dx = dx_sum + dx_sum2
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_persistent(
+    dgate_tiles, wg_tiles, dx_sum_ptr, dx_tiles, dx_ptr, M, K, N, dx_sum_m, dx_sum_n, dx_m,
+    dx_n,
+    TRANS_DGATE: tl.constexpr, TRANS_WG: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for work in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, N
+        if dx_sum2_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
+        dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, end, BLOCK_K):
+            dgate = (
+                dgate_tiles.load([start, first_m]).T
+                if TRANS_DGATE
+                else dgate_tiles.load([first_m, start])
+            )
+            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
+            dx_sum2 = tl.dot(dgate, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dx_sum2_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            at = (tl.cast(part, tl.int64) * M + m) * K + n
+            tl.store(dx_sum2_parts_ptr + at, dx_sum2, mask=inside)
+        else:
+            dx_sum2_halves = tl.split(dx_sum2.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                dx_sum2_quarters = tl.split(
+                    dx_sum2_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+                )
+                for quarter in tl.static_range(2):
+                    column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                    n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                    inside = (m < M) & (n < K)
+                    dx_sum2 = dx_sum2_quarters[quarter]
+                    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
+                    # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
+                    dx = dx_sum + dx_sum2
+                    if dx_tiles is None:
+                        tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
+                    else:
+                        dx_tiles.store([first_m, column], dx.to(dx_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_subtiles(
+    dgate_tiles, wg_tiles, dx_sum_ptr, dx_tiles, dx_ptr, M, K, N, dx_sum_m, dx_sum_n, dx_m,
+    dx_n,
+    TRANS_DGATE: tl.constexpr, TRANS_WG: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """Tiles of 3 subtiles of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        first_m2, first_m3 = first_m + BLOCK_M, first_m + 2 * BLOCK_M
+        # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
+        dx_sum2_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum2_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum2_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            wg = wg_tiles.load([first_n, start]).T if TRANS_WG else wg_tiles.load([start, first_n])
+            dgate = (
+                dgate_tiles.load([start, first_m]).T
+                if TRANS_DGATE
+                else dgate_tiles.load([first_m, start])
+            )
+            dx_sum2_0 = tl.dot(dgate, wg, dx_sum2_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dgate2 = (
+                dgate_tiles.load([start, first_m2]).T
+                if TRANS_DGATE
+                else dgate_tiles.load([first_m2, start])
+            )
+            dx_sum2_1 = tl.dot(dgate2, wg, dx_sum2_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dgate3 = (
+                dgate_tiles.load([start, first_m3]).T
+                if TRANS_DGATE
+                else dgate_tiles.load([first_m3, start])
+            )
+            dx_sum2_2 = tl.dot(dgate3, wg, dx_sum2_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for subtile in tl.static_range(3):
+            first_row = first_m + subtile * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            dx_sum2 = (dx_sum2_0, dx_sum2_1, dx_sum2_2)[subtile]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
+            dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
+            # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
+            dx = dx_sum + dx_sum2
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
+            else:
+                dx_tiles.store([first_row, first_n], dx.to(dx_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dx_tiles(
+    dgate_ptr, wg_ptr, dx_sum_ptr, dx_ptr, M, K, N, dgate_m, dgate_n, wg_n, wg_n2, dx_sum_m,
+    dx_sum_n, dx_m, dx_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -760,28 +1328,18 @@ def swiglu_linear_backward_dx_tiles(
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        up_kept = tl.load(
-            up_kept_ptr + m * up_kept_m + k[None, :] * up_kept_n,
+        dgate = tl.load(
+            dgate_ptr + m * dgate_m + k[None, :] * dgate_n,
             mask=(m < M) & (k[None, :] < N),
             other=0.0,
-        ).to(COMPUTE)
-        gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
-            mask=(m < M) & (k[None, :] < N),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
-            lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
         )
-        left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wg = tl.load(
             wg_ptr + k[:, None] * wg_n + n * wg_n2, mask=(n < K) & (k[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
-        dx_sum2 = lib.awaited(dx_sum2)
+        )
+        if LANES:  # few rows or columns
+            dx_sum2 += tl.sum(dgate[:, :, None] * wg[None, :, :], 1)
+        else:
+            dx_sum2 = tl.dot(dgate, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     if dx_sum2_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * M + m) * K + n
@@ -819,13 +1377,78 @@ def swiglu_linear_backward_dx_combine(
 
 
 @triton.jit
-def swiglu_linear_backward_dwg_tiles(
-    dy_ptr, up_kept_ptr, gate_kept_ptr, x_ptr, dwg_ptr, dwu_ptr, N, K, M, dy_m, dy_m2,
-    up_kept_m, up_kept_m2, gate_kept_m, gate_kept_m2, x_m, x_n, dwg_m, dwg_n, dwu_m, dwu_n,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+def swiglu_linear_backward_dwg_persistent(
+    dgate_tiles, x_tiles, dup_tiles, dwg_tiles, dwg_ptr, dwu_tiles, dwu_ptr, N, K, M, dwg_m,
+    dwg_n, dwu_m, dwu_n,
+    TRANS_DGATE: tl.constexpr, TRANS_X: tl.constexpr, TRANS_DUP: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None, dwu_sum_parts_ptr=None,
+):  # fmt: skip
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for work in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
+        tile = work % tiles
+        part, begin, end = work // tiles, 0, M
+        if dwg_sum_parts_ptr is not None:
+            begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
+        dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
+        dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, end, BLOCK_K):
+            dgate = (
+                dgate_tiles.load([start, first_m]).T
+                if TRANS_DGATE
+                else dgate_tiles.load([first_m, start])
+            )
+            x = x_tiles.load([first_n, start]).T if TRANS_X else x_tiles.load([start, first_n])
+            dup = (
+                dup_tiles.load([start, first_m]).T
+                if TRANS_DUP
+                else dup_tiles.load([first_m, start])
+            )
+            dwg_sum = tl.dot(dgate, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            dwu_sum = tl.dot(dup, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        if dwg_sum_parts_ptr is not None:
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < N) & (n < K)
+            at = (tl.cast(part, tl.int64) * N + m) * K + n
+            tl.store(dwg_sum_parts_ptr + at, dwg_sum, mask=inside)
+            tl.store(dwu_sum_parts_ptr + at, dwu_sum, mask=inside)
+        else:
+            dwg_sum_halves = tl.split(dwg_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            dwu_sum_halves = tl.split(dwu_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+            for half in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+                inside = (m < N) & (n < K)
+                dwg_sum = dwg_sum_halves[half]
+                dwu_sum = dwu_sum_halves[half]
+                if dwg_tiles is None:
+                    tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
+                else:
+                    dwg_tiles.store([first_m, column], dwg_sum.to(dwg_tiles.dtype))
+                if dwu_tiles is None:
+                    tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
+                else:
+                    dwu_tiles.store([first_m, column], dwu_sum.to(dwu_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_dwg_tiles(
+    dgate_ptr, x_ptr, dup_ptr, dwg_ptr, dwu_ptr, N, K, M, dgate_m, dgate_m2, x_m, x_n,
+    dup_m, dup_m2, dwg_m, dwg_n, dwu_m, dwu_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dwg_sum_parts_ptr=None,
+    dwu_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
@@ -842,40 +1465,23 @@ def swiglu_linear_backward_dwg_tiles(
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        up_kept = tl.load(
-            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_m2,
+        dgate = tl.load(
+            dgate_ptr + k[None, :] * dgate_m + m * dgate_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
-        ).to(COMPUTE)
-        gate_kept = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        ).to(COMPUTE)
-        left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
-            lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
         )
-        left = tl.where((m < N) & (k[None, :] < M), left, 0)
-        x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
-        ).to(COMPUTE)
-        dy2 = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        gate_kept2 = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
-            mask=(m < N) & (k[None, :] < M),
-            other=0.0,
-        ).to(COMPUTE)
-        left2 = dy2 * gate_kept2 * lib.sigmoid(gate_kept2, HALF)
-        left2 = tl.where((m < N) & (k[None, :] < M), left2, 0)
-        dwg_sum = tl.dot(left, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dwg_sum = lib.awaited(dwg_sum)
-        dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-        dwu_sum = lib.awaited(dwu_sum)
+        x = tl.load(x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0)
+        dup = tl.load(
+            dup_ptr + k[None, :] * dup_m + m * dup_m2, mask=(m < N) & (k[None, :] < M), other=0.0
+        )
+        if LANES:  # few rows or columns
+            dwg_sum += tl.sum(dgate[:, :, None] * x[None, :, :], 1)
+        else:
+            dwg_sum = tl.dot(dgate, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        if LANES:  # few rows or columns
+            dwu_sum += tl.sum(dup[:, :, None] * x[None, :, :], 1)
+        else:
+            dwu_sum = tl.dot(dup, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     if dwg_sum_parts_ptr is not None:
         at = (tl.cast(part, tl.int64) * N + m) * K + n
@@ -914,71 +1520,183 @@ def swiglu_linear_backward_dwg_combine(
     tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
 
 
-def choose_swiglu_linear_backward_dx_sum(
-    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
+def choose_swiglu_linear_backward_dup(
+    outer: int, middle: int, inner: int, transposed: bool, itemsize: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = lib.pow2(
+        max(
+            1,
+            min(
+                inner,
+                (
+                    max(64, 4096 // max(1, middle))
+                    if transposed
+                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
+                ),
+            ),
         )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+    )
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if transposed else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if transposed else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if transposed else 2,
+    )  # fmt: skip
+
+
+def launch_swiglu_linear_backward_dup(x, wg, wu, gate_kept, up_kept, dy, dup, dgate) -> None:
+    """Computes dup, dgate by the variant that fits, unchecked."""
+    dy, gate_kept, up_kept, dup, dgate = lib.three_dims(dy, gate_kept, up_kept, dup, dgate)
+    outer, middle, inner = dgate.shape
+    total = dgate.numel()
+    transposed = any(0 < t.stride(1) < t.stride(2) for t in (dy, gate_kept, up_kept, dup, dgate))
+    variant, config = choose_swiglu_linear_backward_dup(
+        outer=outer, middle=middle, inner=inner, transposed=transposed,
+        itemsize=dy.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else tl.float32
+    )
+    if variant == "flat":
+        grid = (lib.cdiv(total, BLOCK),)
+        swiglu_linear_backward_dup_flat[grid](
+            dy, gate_kept, dup, up_kept, dgate, total, dy.stride(2), gate_kept.stride(2),
+            dup.stride(2), up_kept.stride(2), dgate.stride(2),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    else:
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, BLOCK),
         )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+        swiglu_linear_backward_dup_strided[grid](
+            dy, gate_kept, dup, up_kept, dgate, outer, middle, inner, *dy.stride(),
+            *gate_kept.stride(), *dup.stride(), *up_kept.stride(), *dgate.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, VEC_DY=lib.vec(dy.stride(0), dy.stride(1)),
+            VEC_GATE_KEPT=lib.vec(gate_kept.stride(0), gate_kept.stride(1)),
+            VEC_DUP=lib.vec(dup.stride(0), dup.stride(1)),
+            VEC_UP_KEPT=lib.vec(up_kept.stride(0), up_kept.stride(1)),
+            VEC_DGATE=lib.vec(dgate.stride(0), dgate.stride(1), inner), enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
+
+
+def choose_swiglu_linear_backward_dx_sum(
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "presplit rhs", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            min(4 if M <= 32 else 5, 4),
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 163 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_sum) -> None:
+def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dup, dx_sum) -> None:
     """Computes dx_sum by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    itemsize = (
-        8
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else 4
-    )
-    _, config = choose_swiglu_linear_backward_dx_sum(
-        M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(dy.device),
+    gpu = lib.gpu(dup.device)
+    variant, config = choose_swiglu_linear_backward_dx_sum(
+        M=M, N=K, K=N, tma=lib.takes_tiles(dup, wu), tf32x3=PRECISION == "tf32x3",
+        itemsize=wu.element_size(), stored_bytes=dx_sum.element_size(),
+        copied_bytes=lib.copied_bytes(dup, wu), transposed_bytes=lib.transposed_bytes(wu),
+        vectorized=lib.vectorized(dup, wu), gpu=gpu,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -990,88 +1708,174 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         else tl.float32
     )
     PARTS = config.get("PARTS", 1)
-    dx_sum_parts = lib.workspace(config, (M, K), compute, dy.device)
-    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
-    swiglu_linear_backward_dx_sum_tiles[grid](
-        dy, gate_kept, wu, dx_sum, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
-        *dx_sum.stride(),
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-        dx_sum_parts_ptr=dx_sum_parts, **config,
-    )  # fmt: skip
+    dx_sum_parts = lib.workspace(config, (M, K), compute, dup.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dup_tiles, trans_dup = lib.tiles_or_parts(dup, BLOCK_M, BLOCK_K, LHS)
+        wu_tiles, trans_wu = lib.tiles_or_parts(wu.mT, BLOCK_N, BLOCK_K, not LHS)
+        dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        swiglu_linear_backward_dx_sum_presplit_one[grid](
+            dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
+            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "presplit":
+        dup_tiles = lib.tf32_tiles(dup, BLOCK_M, BLOCK_K)
+        wu_tiles = lib.tf32_tiles(wu.mT, BLOCK_N, BLOCK_K)
+        dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        swiglu_linear_backward_dx_sum_tf32x3[grid](
+            dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
+            **constants, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+        dup_tiles, trans_dup = lib.tiles(dup, BLOCK_M, BLOCK_K)
+        wu_tiles, trans_wu = lib.tiles(wu, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N // 2)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
+        swiglu_linear_backward_dx_sum_persistent[grid](
+            dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
+            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, PRECISION=PRECISION, **constants,
+            dx_sum_parts_ptr=dx_sum_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        dup_tiles, trans_dup = lib.tiles(dup, BLOCK_M, BLOCK_K)
+        wu_tiles, trans_wu = lib.tiles(wu, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_sum_tiles = lib.tiles_to_store(dx_sum, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        swiglu_linear_backward_dx_sum_subtiles[grid](
+            dup_tiles, wu_tiles, dx_sum_tiles, dx_sum, M, K, N, *dx_sum.stride(),
+            TRANS_DUP=trans_dup, TRANS_WU=trans_wu, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
+        swiglu_linear_backward_dx_sum_tiles[grid](
+            dup, wu, dx_sum, M, K, N, *dup.stride(), *wu.stride(), *dx_sum.stride(),
+            PRECISION=PRECISION, **constants, dx_sum_parts_ptr=dx_sum_parts, **config,
+        )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dx_sum_combine[grid](
             dx_sum_parts, dx_sum, M, K, *dx_sum.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
 def choose_swiglu_linear_backward_dx(
-    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-            or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_N <= 32 else 3, PARTS=PARTS,
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("presplit_lhs", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, LHS=True, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "presplit lhs", 4 * M * K),
+        ("presplit", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "presplit", 4 * (M * K + K * N)),
+        ("presplit_rhs", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if lib.filled(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
+            64, 32, 4, 3, LHS=False, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "presplit rhs", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("subtiles", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "subtiles"),
+        ("two_per_sm", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
+            BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            min(4 if M <= 32 else 5, 3),
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
+        ), "lanes"),
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers"),
+        ("large", gpu.shared >= 163 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers"),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "slim"),
+        ("thin", gpu.shared >= 64 and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers"),
+        ("small", True, lib.tile(
+            64, 64, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers"),
+    )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx) -> None:
+def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dgate, dx_sum, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    itemsize = (
-        8
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else 4
-    )
-    _, config = choose_swiglu_linear_backward_dx(
-        M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(dy.device),
+    gpu = lib.gpu(dgate.device)
+    variant, config = choose_swiglu_linear_backward_dx(
+        M=M, N=K, K=N, tma=lib.takes_tiles(dgate, wg), tf32x3=PRECISION == "tf32x3",
+        itemsize=wg.element_size(), stored_bytes=dx.element_size(),
+        copied_bytes=lib.copied_bytes(dgate, wg), transposed_bytes=lib.transposed_bytes(wg),
+        vectorized=lib.vectorized(dgate, wg), gpu=gpu,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1083,88 +1887,172 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         else tl.float32
     )
     PARTS = config.get("PARTS", 1)
-    dx_sum2_parts = lib.workspace(config, (M, K), compute, dy.device)
-    grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
-    swiglu_linear_backward_dx_tiles[grid](
-        dy, up_kept, gate_kept, wg, dx_sum, dx, M, K, N, *dy.stride(), *up_kept.stride(),
-        *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-        dx_sum2_parts_ptr=dx_sum2_parts, **config,
-    )  # fmt: skip
+    dx_sum2_parts = lib.workspace(config, (M, K), compute, dgate.device)
+    constants = dict(COMPUTE=COMPUTE, enable_fp_fusion=True)
+    if variant in ("presplit_lhs", "presplit_rhs"):
+        LHS = config["LHS"]
+        dgate_tiles, trans_dgate = lib.tiles_or_parts(dgate, BLOCK_M, BLOCK_K, LHS)
+        wg_tiles, trans_wg = lib.tiles_or_parts(wg.mT, BLOCK_N, BLOCK_K, not LHS)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        swiglu_linear_backward_dx_presplit_one[grid](
+            dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
+            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "presplit":
+        dgate_tiles = lib.tf32_tiles(dgate, BLOCK_M, BLOCK_K)
+        wg_tiles = lib.tf32_tiles(wg.mT, BLOCK_N, BLOCK_K)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        swiglu_linear_backward_dx_tf32x3[grid](
+            dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
+            **constants, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant in (
+        "split",
+        "split_small",
+        "slender",
+        "stream",
+        "two_per_sm",
+        "persistent",
+        "square",
+        "narrow",
+    ):
+        dgate_tiles, trans_dgate = lib.tiles(dgate, BLOCK_M, BLOCK_K)
+        wg_tiles, trans_wg = lib.tiles(wg, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
+        swiglu_linear_backward_dx_persistent[grid](
+            dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
+            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, PRECISION=PRECISION, **constants,
+            dx_sum2_parts_ptr=dx_sum2_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    elif variant == "subtiles":
+        dgate_tiles, trans_dgate = lib.tiles(dgate, BLOCK_M, BLOCK_K)
+        wg_tiles, trans_wg = lib.tiles(wg, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        swiglu_linear_backward_dx_subtiles[grid](
+            dgate_tiles, wg_tiles, dx_sum, dx_tiles, dx, M, K, N, *dx_sum.stride(), *dx.stride(),
+            TRANS_DGATE=trans_dgate, TRANS_WG=trans_wg, PRECISION=PRECISION, **constants,
+            **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
+        swiglu_linear_backward_dx_tiles[grid](
+            dgate, wg, dx_sum, dx, M, K, N, *dgate.stride(), *wg.stride(), *dx_sum.stride(),
+            *dx.stride(),
+            PRECISION=PRECISION, **constants, dx_sum2_parts_ptr=dx_sum2_parts, **config,
+        )  # fmt: skip
     if dx_sum2_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dx_combine[grid](
             dx_sum2_parts, dx_sum, dx, M, K, *dx_sum.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
+            **constants, BLOCK_M=2, BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS,
+            AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
 
 
 def choose_swiglu_linear_backward_dwg(
-    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, transposed_bytes: int, vectorized: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (
-            K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= gpu.sms
-            or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 32) <= gpu.sms
-        )
-    ):
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(32, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize
-        PARTS = lib.parts(
-            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
-        )
-        return "split", lib.tile(
-            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_M <= 32 else 3, PARTS=PARTS,
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (
+        (1, M, N, K), itemsize, stored_bytes, copied_bytes, transposed_bytes, vectorized,
+        tf32x3, gpu,
+    )  # fmt: skip
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            min(min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), 4 if BLOCK_M <= 64 else 3),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors", 0, 2),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)),
+            BLOCK_N := 16 if N <= 16 * gpu.sms else 32 if N <= 32 * gpu.sms else 64,
+            (512 if BLOCK_N == 16 else 256) // itemsize, 4,
+            3 if BLOCK_N <= 16 else 5 if BLOCK_N <= 32 else 4, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(64, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", 0, 2),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors", 0, 2),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 64, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), gpu.sms) else 32,
+            256 // itemsize, 4, 5 if BLOCK_N <= 32 else 4, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("lanes", itemsize == 4 and (M <= 4 or N <= 2), lib.tile(
+            BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 16,
+            BLOCK_N := min(2, max(1, N)) if M > N else 64 if M > 2 else 2048 // min(128, max(16, lib.pow2(K))),
+            BLOCK_K := 2048 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-        )  # fmt: skip
-    # by pointers, in square tiles
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and M > 64
-        and N > 32
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 4 * gpu.sms
-    ):
-        return "medium", lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
-    # by pointers, at most 64 rows, deep in K
-    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
-        return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 32,
-            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
-            min(4 if M <= 32 else 5, 3),
-        )  # fmt: skip
-    # by pointers, 16 columns
-    if (
-        gpu.shared >= 163
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= gpu.sms)
-    ):
-        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
-    # by pointers, in small tiles
-    return "small", lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2)
+        ), "lanes", 0, 2),
+        ("split_pointers", gpu.shared >= 163 and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))),
+            BLOCK_N := max(16, min(64 if itemsize == 4 and not vectorized else 32, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + 2 * BLOCK_N <= 80) else min(64, 128 // itemsize),
+            4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
+        ), "pointers", 0, 2),
+        ("large", gpu.shared >= 99 and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3), "pointers", 0, 2),
+        ("medium", gpu.shared >= 163 and itemsize <= 4, lib.tile(
+            128, 64, 128 // itemsize, 8,
+            1 if itemsize == 4 and not vectorized else 4 if itemsize <= 2 else 3,
+        ), "pointers", 0, 2),
+        ("slim", gpu.shared >= (163 if itemsize <= 2 else 227) and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if vectorized or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, min(4 if M <= 32 else 5, 3 if BLOCK_M <= 32 else 5),
+        ), "slim", 0, 2),
+        ("thin", gpu.shared >= (99 if itemsize <= 2 else 163) and itemsize <= 4, lib.tile(
+            64, 16, 256 // itemsize, 4, 1 if itemsize == 4 and not vectorized else 4,
+        ), "pointers", 0, 2),
+        ("small", True, lib.tile(
+            64, 32, 32, 4, 1 if itemsize == 4 and not vectorized else 3 if itemsize <= 4 else 2,
+        ), "pointers", 0, 2),
+    )  # fmt: skip
 
 
-def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dwu) -> None:
+def launch_swiglu_linear_backward_dwg(
+    x, wg, wu, gate_kept, up_kept, dy, dup, dgate, dwg, dwu
+) -> None:
     """Computes dwg, dwu by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    itemsize = (
-        8
-        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-        else 4
-    )
-    _, config = choose_swiglu_linear_backward_dwg(
-        M=N, N=K, K=M, itemsize=itemsize, gpu=lib.gpu(dy.device),
+    gpu = lib.gpu(dgate.device)
+    variant, config = choose_swiglu_linear_backward_dwg(
+        M=N, N=K, K=M, tma=lib.takes_tiles(dgate, x, dup), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=dwu.element_size(),
+        copied_bytes=lib.copied_bytes(dgate.mT, dup.mT, x),
+        transposed_bytes=lib.transposed_bytes(x),
+        vectorized=lib.vectorized(dgate.mT, dup.mT, x), gpu=gpu,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1176,15 +2064,32 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         else tl.float32
     )
     PARTS = config.get("PARTS", 1)
-    dwg_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
-    dwu_sum_parts = lib.workspace(config, (N, K), compute, dy.device)
-    grid = (PARTS * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
-    swiglu_linear_backward_dwg_tiles[grid](
-        dy, up_kept, gate_kept, x, dwg, dwu, N, K, M, *dy.stride(), *up_kept.stride(),
-        *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
-        COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
-        dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
-    )  # fmt: skip
+    dwg_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
+    dwu_sum_parts = lib.workspace(config, (N, K), compute, dgate.device)
+    if variant in ("split", "split_small", "slender", "stream", "persistent", "square", "narrow"):
+        dgate_tiles, trans_dgate = lib.tiles(dgate.mT, BLOCK_M, BLOCK_K)
+        x_tiles, trans_x = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dup_tiles, trans_dup = lib.tiles(dup.mT, BLOCK_M, BLOCK_K)
+        dwg_tiles = lib.tiles_to_store(dwg, BLOCK_M, BLOCK_N // 2)
+        dwu_tiles = lib.tiles_to_store(dwu, BLOCK_M, BLOCK_N // 2)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
+        swiglu_linear_backward_dwg_persistent[grid](
+            dgate_tiles, x_tiles, dup_tiles, dwg_tiles, dwg, dwu_tiles, dwu, N, K, M, *dwg.stride(),
+            *dwu.stride(),
+            TRANS_DGATE=trans_dgate, TRANS_X=trans_x, TRANS_DUP=trans_dup, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, dwg_sum_parts_ptr=dwg_sum_parts,
+            dwu_sum_parts_ptr=dwu_sum_parts, **lib.config_without(config, "PROGRAMS"),
+        )  # fmt: skip
+    else:
+        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
+        swiglu_linear_backward_dwg_tiles[grid](
+            dgate, x, dup, dwg, dwu, N, K, M, *dgate.stride(), *x.stride(), *dup.stride(),
+            *dwg.stride(), *dwu.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            dwg_sum_parts_ptr=dwg_sum_parts, dwu_sum_parts_ptr=dwu_sum_parts, **config,
+        )  # fmt: skip
     if dwg_sum_parts is not None:
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, max(32, min(256, 2048 // PARTS))),)
         swiglu_linear_backward_dwg_combine[grid](
@@ -1195,20 +2100,24 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
 
 
 def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dwu) -> None:
-    """3 steps, unchecked; what passes between them is in scratch storage."""
+    """4 steps, unchecked; what passes between them is in scratch storage."""
     M, K = x.shape
+    N = wg.shape[0]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else torch.float32
     )
+    dup = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    dgate = torch.empty((M, N), dtype=x.dtype, device=x.device)
     dx_sum = torch.empty((M, K), dtype=compute, device=x.device) if dx is not None else None
+    launch_swiglu_linear_backward_dup(x, wg, wu, gate_kept, up_kept, dy, dup, dgate)
     if dx is not None:
-        launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_sum)
+        launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dup, dx_sum)
     if dx is not None:
-        launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx)
+        launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dgate, dx_sum, dx)
     if dwg is not None or dwu is not None:
-        launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dwu)
+        launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dup, dgate, dwg, dwu)
 
 
 def allocate_swiglu_linear_backward(
@@ -1283,14 +2192,22 @@ def swiglu_linear_backward_reference(
     M, K = x.shape
     N = wg.shape[0]
 
-    # dup[m, n] = dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n]))
-    dup = dy * (gate_kept * torch.sigmoid(gate_kept))
+    # dup[m, n] = T(dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n])))
+    dup = (dy * (gate_kept * torch.sigmoid(gate_kept))).to(T).to(compute)
 
-    # dgate[m, n] = dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n] *
+    # dgate[m, n] = T(dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n] *
     #     up_kept[m, n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 -
-    #     sigmoid(gate_kept[m, n])))
-    dgate = dy * up_kept * torch.sigmoid(gate_kept) + dy * up_kept * gate_kept * (
-        torch.sigmoid(gate_kept) * (1.0 - torch.sigmoid(gate_kept))
+    #     sigmoid(gate_kept[m, n]))))
+    dgate = (
+        (
+            dy * up_kept * torch.sigmoid(gate_kept)
+            + dy
+            * up_kept
+            * gate_kept
+            * (torch.sigmoid(gate_kept) * (1.0 - torch.sigmoid(gate_kept)))
+        )
+        .to(T)
+        .to(compute)
     )
 
     # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])

@@ -358,3 +358,37 @@ def test_rows_that_are_gathered_are_a_factor():
         " y[m, n] = sum[k]((x[idx[m], k] else 0) * w[n, k]) }"
     )
     assert said.index("tl.load(idx_ptr") < said.index("for start in range(") and "tl.dot(" in said
+
+
+def test_a_factor_of_products_over_both_its_dims_is_computed_once():
+    """The gradient of a product's result, by each tile of two products (f32, H200: 10,846 us, torch 1,147)."""
+    built = pipeline.build(
+        (ROOT / "specs/swiglu_linear.op").read_text(), "swiglu_linear", gradients=True
+    )
+    *_, gradient = built.items[0].printed
+    assert [n.name for n in gradient.plans[0].scratch] == ["dup", "dgate", "dx_sum"]
+    # One product computes it as it goes.
+    one = "op f(x: f32[M, K], w: f32[N, K]) -> y: f32[M, N] { y[m, n] = sum[k](silu(x[m, k]) * w[n, k]) }"
+    (plan,) = pipeline.build(one, "f.op").plans["f"]
+    assert not plan.scratch
+
+
+def test_what_is_rounded_is_stored_as_what_it_is_rounded_to():
+    """Two products take it, as tiles of the operands' type."""
+    text = """op f<T: float>(x: T[M, K], w: T[N, K], v: T[M, N]) -> (y: T[M, N], z: T[K, N]) {
+      h[m, k] = T(silu(x[m, k]))
+      y[m, n] = sum[k](h[m, k] * w[n, k])
+      z[k, n] = sum[m](h[m, k] * v[m, n])
+    }"""
+    built = pipeline.build(text, "f.op")
+    assert [(n.name, n.dtype) for n in built.plans["f"][0].scratch] == [("h", "T")]
+    assert "h = torch.empty((M, K), dtype=x.dtype" in built.source
+
+
+def test_a_window_under_a_factor_reads_what_was_computed_once():
+    text = """op f(x: f32[N, C, L], w: f32[F, C, R]) -> y: f32[N, F, P] with P = L - R + 1 {
+      h[n, c, l] = silu(x[n, c, l])
+      y[n, f, p] = sum[c, r](h[n, c, p + r] * w[f, c, r])
+    }"""
+    (plan,) = pipeline.build(text, "f.op").plans["f"]
+    assert [n.name for n in plan.scratch] == ["h"]

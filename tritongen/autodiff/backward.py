@@ -20,10 +20,11 @@ from itertools import islice
 
 from tritongen.autodiff import batches, exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
-from tritongen.autodiff.inline import inline
+from tritongen.autodiff.inline import inline, read_back
 from tritongen.autodiff.invert import Target, invert
 from tritongen.autodiff.kept import from_kept
 from tritongen.autodiff.lift import lift
+from tritongen.autodiff.products import in_stored_types
 from tritongen.autodiff.quotients import quotients, use_quotients
 from tritongen.autodiff.term import write
 from tritongen.errors import Diagnostic, SpecError
@@ -105,7 +106,10 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     for nest in reversed(tape.forward):
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
-    back = assemble(op, _tidied(op, from_kept(op, nests), {f"d{p.name}" for p in wanted}), wanted)
+    nests = _tidied(op, from_kept(op, nests), {f"d{p.name}" for p in wanted})
+    own = {nest.name for nest in tape.backward}
+    nests = in_stored_types(op, read_back(nests, own), own)
+    back = assemble(op, nests, wanted)
     back = assemble(op, _pruned(back).nests, wanted)  # again: what is never inside is not read
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from tritongen.autodiff import exprs
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Fetch, Poly
-from tritongen.ir.nodes import Call, Cast, Expr, Nest, Read, Reduce, walk
+from tritongen.ir.nodes import Binder, Call, Cast, Expr, Nest, Read, Reduce, walk
 
 
 def inline(nests: tuple[Nest, ...], keep: set[str]) -> tuple[Nest, ...]:
@@ -26,8 +26,7 @@ def inline(nests: tuple[Nest, ...], keep: set[str]) -> tuple[Nest, ...]:
     pasted: dict[str, Nest] = {}
     for nest in nests:
         nest = replace(nest, body=_paste(nest.body, len(nest.box), pasted))
-        pointwise = not any(isinstance(node, Reduce) for node in walk(nest.body))
-        if pointwise and reads[nest.name] == 1 and nest.name not in keep:
+        if not _sums(nest.body) and reads[nest.name] == 1 and nest.name not in keep:
             pasted[nest.name] = nest
         done.append(nest)
     left = {name for nest in done for name in _tensors(nest.body)}
@@ -50,6 +49,35 @@ def _paste(expr: Expr, rank: int, lines: dict[str, Nest]) -> Expr:
         case Reduce(binders=binders, body=body):
             return replace(expr, body=_paste(body, rank + len(binders), lines))
     return expr
+
+
+def read_back(nests: tuple[Nest, ...], lines: set[str]) -> tuple[Nest, ...]:
+    """The nests, reading a pointwise line, one of `lines`, where they repeat it: `db[n] = sum[m](dacc[m, n])`."""
+    done: list[Nest] = []
+    for nest in nests:
+        body = nest.body
+        for line in done:
+            if line.name in lines and isinstance(line.body, Call) and not _sums(line.body):
+                body = _read_back(body, line, nest.box)
+        done.append(replace(nest, body=body))
+    return tuple(done)
+
+
+def _read_back(expr: Expr, line: Nest, box: tuple[Binder, ...]) -> Expr:
+    if expr == line.body and set(line.box) <= set(box):
+        return Read(line.name, line.coords, None, line.dtype)
+    match expr:
+        case Call(_, args):
+            return replace(expr, args=tuple(_read_back(a, line, box) for a in args))
+        case Cast(arg):
+            return replace(expr, arg=_read_back(arg, line, box))
+        case Reduce(binders=binders, body=body):
+            return replace(expr, body=_read_back(body, line, (*box, *binders)))
+    return expr
+
+
+def _sums(expr: Expr) -> bool:
+    return any(isinstance(node, Reduce) for node in walk(expr))
 
 
 def _is_plain(coords: tuple[Poly, ...]) -> bool:

@@ -19,16 +19,15 @@ from collections import Counter
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
+from tritongen.autodiff.products import matrix_products
 from tritongen.ir.algebra import Poly, index
 from tritongen.ir.nodes import (
     FLOATS,
-    Call,
     Cast,
     Expr,
     Nest,
     Op,
     Read,
-    Reduce,
     Tensor,
     kind_of,
     rebuild,
@@ -47,7 +46,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     found = dict[str, tuple[Nest, Tensor]]()
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in lines}
     for line in lines:
-        if line.name in again and _holds_matrix_product(line) and (like := _room(op, line)):
+        if line.name in again and any(matrix_products(line)) and (like := _room(op, line)):
             name = exprs.free_name(f"{line.name}_kept", taken)
             found[line.name] = _copy(line, name, like)
             taken.add(name)
@@ -76,18 +75,6 @@ def _copy(line: Nest, name: str, like: Tensor) -> tuple[Nest, Tensor]:
     value = Cast(Read(line.name, line.coords, None, line.dtype), like.dtype)
     copy = replace(line, name=name, body=value, dtype=like.dtype)
     return copy, Tensor(name, like.dtype, line.dims, like.whole)
-
-
-def _holds_matrix_product(line: Nest) -> bool:
-    """Whether a sum in it has two factors that each have an index of the line to themselves."""
-    own = {b.index for b in line.box}
-    for expr in walk(line.body):
-        match expr:
-            case Reduce("sum", binders, _, Call("mul", (left, right))) if binders:
-                rows, columns = exprs.free_indices(left) & own, exprs.free_indices(right) & own
-                if rows - columns and columns - rows:
-                    return True
-    return False
 
 
 def _room(op: Op, line: Nest) -> Tensor | None:

@@ -58,7 +58,7 @@ def bytes_of(dtype: str, op: ir.Op) -> set[int]:
     """What an element of a dtype, or of any that a type parameter stands for, may take in memory."""
     if dtype == "compute":
         return {4, 8}
-    dtypes = next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
+    dtypes = ir.dtypes_of(dtype, op)
     return {DTYPES[d].itemsize for d in dtypes}
 
 

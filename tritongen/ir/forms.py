@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tritongen.ir.dtypes import HALVES
 from tritongen.ir.nodes import (
     FLOATS,
     Call,
@@ -26,6 +25,7 @@ from tritongen.ir.nodes import (
     Op,
     Read,
     Reduce,
+    may_be_half,
     rebuild,
     walk,
 )
@@ -103,7 +103,7 @@ def stored(op: Op) -> Op:
         goes = readers.get(nest.name, set())
         # Who reads an output reads the rounded value: only its own store counts.
         to = outputs.get(nest.name) or (next(iter(goes)) if len(goes) == 1 else "")
-        to = to if _may_be_half(op, to) else ""
+        to = to if may_be_half(to, op) else ""
         nests.append(replace(nest, body=_mark(op, nest.body, to, readers)))
     return replace(op, nests=tuple(reversed(nests)))
 
@@ -117,8 +117,8 @@ def _mark(op: Op, expr: Expr, to: str, readers: dict[str, set[str]]) -> Expr:
     match expr:
         case Read(tensor):
             readers.setdefault(tensor, set()).add(to)
-        case Cast(arg, dtype) if dtype in FLOATS or dtype == "compute" or _may_be_half(op, dtype):
-            return replace(expr, arg=mark(arg, dtype if _may_be_half(op, dtype) else to))
+        case Cast(arg, dtype) if dtype in FLOATS or dtype == "compute" or may_be_half(dtype, op):
+            return replace(expr, arg=mark(arg, dtype if may_be_half(dtype, op) else to))
         case Call("where", (condition, yes, no)):
             return replace(expr, args=(mark(condition, ""), mark(yes), mark(no)), stored=to)
         case Call(fn, args):
@@ -135,10 +135,3 @@ def _mark(op: Op, expr: Expr, to: str, readers: dict[str, set[str]]) -> Expr:
 def _varies(expr: Expr) -> bool:
     """Whether the value is a tensor's, not one number for the whole call."""
     return any(isinstance(e, Read) for e in walk(expr))
-
-
-def _may_be_half(op: Op, dtype: str) -> bool:
-    """Whether a dtype of the op is a half type in some call."""
-    if dtype in HALVES:
-        return True
-    return any(p.name == dtype and set(p.dtypes) & set(HALVES) for p in op.typarams)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tritongen.ir.dtypes import HALVES
 from tritongen.ir.nodes import (
     Call,
     Cast,
@@ -26,7 +25,9 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     ScalarRef,
+    dtypes_of,
     kind_of,
+    may_be_half,
     walk,
 )
 
@@ -45,19 +46,14 @@ def by_bits(op: Op, nests: Sequence[Nest]) -> frozenset[Key]:
     named = {n.name: n.body for n in nests}
     found: set[Key] = set()
     for cast in (e for n in nests for e in walk(n.body) if isinstance(e, Cast)):
-        if "f16" in _kinds(op, cast.dtype):
+        if "f16" in dtypes_of(cast.dtype, op):
             for args in _made(cast.arg, named):
                 dtypes = _widened(op, args, named) or {}
                 wider = {
-                    k for k, d in dtypes.items() if d != cast.dtype and "bf16" in _kinds(op, d)
+                    k for k, d in dtypes.items() if d != cast.dtype and "bf16" in dtypes_of(d, op)
                 }
                 found |= wider
     return frozenset(found)
-
-
-def _kinds(op: Op, dtype: str) -> tuple[str, ...]:
-    """What a dtype of the op may be in a call."""
-    return next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
 
 
 def _made(expr: Expr, named: Mapping[str, Expr]) -> Iterator[Sequence[Expr]]:
@@ -86,7 +82,7 @@ def _widened(op: Op, args: Sequence[Expr], named: Mapping[str, Expr]) -> dict[Ke
                 more: dict[Key, str] | None = {}
             case ScalarRef(name) if any(c.name == name for c in op.constants):
                 more = {}
-            case Cast(value) if set(_kinds(op, value.dtype)) & set(HALVES):
+            case Cast(value) if may_be_half(value.dtype, op):
                 more = {key_of(value): value.dtype}
             case Cast(value) if kind_of(value.dtype, op) != "float":
                 more = {}

@@ -25,6 +25,7 @@ from typing import Union
 
 from tritongen.ir.algebra import Poly, Sym, index, poly
 from tritongen.ir.dtypes import FLOATS as FLOATS
+from tritongen.ir.dtypes import HALVES
 from tritongen.ir.dtypes import INTS as INTS
 from tritongen.ir.dtypes import NARROW_FLOATS as NARROW_FLOATS
 
@@ -350,9 +351,18 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(expr)
 
 
+def dtypes_of(dtype: str, op: Op) -> tuple[str, ...]:
+    """What a dtype that occurs in the op stands for in its calls."""
+    return next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
+
+
 def may_be_f64(dtype: str, op: Op) -> bool:
-    """Whether a dtype that occurs in the op is f64, or stands for it in some call."""
-    return "f64" in next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
+    return "f64" in dtypes_of(dtype, op)
+
+
+def may_be_half(dtype: str, op: Op) -> bool:
+    """Whether it has less than 32 bits in some call."""
+    return not set(HALVES).isdisjoint(dtypes_of(dtype, op))
 
 
 def kind_of(dtype: str, op: Op) -> str:

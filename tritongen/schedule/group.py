@@ -7,8 +7,9 @@ the IR's shape decides. A pointwise temporary belongs to no group: whoever reads
 from __future__ import annotations
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import reads, tensors_read
+from tritongen.schedule.canonical import binders_of, reads, tensors_read, uncast
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
@@ -25,6 +26,7 @@ def group(
     by_name = {n.name: n for n in nests}
     gathered = {a.tensor for n in nests for a in fetches(n.body)}
     stored = outputs | gathered | padded(nests)
+    stored |= multiplied_again(nests, stored, facts)
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
     roots = [n for n in nests if is_reducer(n) or n.name in stored]
@@ -75,6 +77,30 @@ def padded(nests: tuple[ir.Nest, ...]) -> set[str]:
     own = {n.name for n in nests}
     found = (r for n in nests if is_reducer(n) for r in reads(n.body) if r.fill is not None)
     return {r.tensor for r in found} & own
+
+
+def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:
+    """What is computed of an element for products that sum over other dims of it each, or at more places than its own.
+
+    As a rule the gradient of a product's result, which one for each operand multiplies: computed by their readers, each of
+    their tiles would compute it anew, and a window each tap of it. us on an H200, f32, swiglu_linear of 8344 x 397 to 1437
+    10,846 (torch 1,147), a gelu behind a transposed convolution 7,887 (1,240).
+    """
+    virtual = {n.name: n for n in nests if not is_reducer(n) and n.name not in stored}
+    made = {n.name for n in virtual.values() if not isinstance(uncast(n.body), ir.Read)}
+    slid, summed = set[str](), dict[str, set[frozenset[int]]]()
+    for nest in filter(is_reducer, nests):
+        found = [r for r in reads(nest.body) if r.tensor in made]
+        if not found or as_product(nest, virtual, facts) is None:
+            continue
+        own = {b.index for b in binders_of(nest)}
+        for read in found:
+            dims = [indices(c) for c in read.coords]
+            if any(used & own and used - own for used in dims):
+                slid.add(read.tensor)
+            over = frozenset(k for k, used in enumerate(dims) if used & own)
+            summed.setdefault(read.tensor, set()).add(over)
+    return slid | {name for name, ways in summed.items() if len(ways) > 1}
 
 
 def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
+from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.contraction_operands import stored_tiles
 from tritongen.schedule.plan import KernelPlan, Launch, Variant, View
 from tritongen.schedule.tiles import persistent_grid, tile, waves
@@ -29,7 +30,7 @@ def forms(
     if not tiles:
         return (), ()
     one = kernel("presplit_one", "tf32x3_half", tiles=tiles, stored=out)
-    left_factor, right_factor = map(bare, group.nests[0].fold.factors)
+    left_factor, right_factor = map(uncast, group.nests[0].fold.factors)
     if not isinstance(left_factor, ir.Read):
         # What the facts say of the output holds for the right operand, too.
         last = next(nest.dtype for nest in group.nests if nest.name == stores[-1])
@@ -50,7 +51,7 @@ def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
     if group.products > 1 or head.dtype != "compute" or head.fold.guards:
         return ()
     left, right = head.fold.factors
-    stored = bare(right)
+    stored = uncast(right)
     if not isinstance(stored, ir.Read) or stored.dtype not in group.split:
         return ()
     k = frozenset(b.index for b in p.k)
@@ -59,10 +60,6 @@ def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
         stored_tiles(right, p.n, axes, seen, dims, facts),
     )
     return tuple(view for view in views if view) if all(views) else ()
-
-
-def bare(side: ir.Expr) -> ir.Expr:
-    return side.arg if isinstance(side, ir.Cast) else side
 
 
 # ---- one operand ahead ---------------------------------------------------------------------------

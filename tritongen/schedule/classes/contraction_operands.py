@@ -12,7 +12,7 @@ import operator
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
-from tritongen.schedule.canonical import free_indices, reads, substitute_indices
+from tritongen.schedule.canonical import free_indices, reads, substitute_indices, uncast
 from tritongen.schedule.members import Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
@@ -66,7 +66,7 @@ def is_of_halves(group) -> bool:
     """Whether there is one sum, of products of two operands as they are stored, which may be of a half type."""
     if group.products > 1 or group.nests[0].dtype != "compute":
         return False
-    factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].fold.factors]
+    factors = [uncast(factor) for factor in group.nests[0].fold.factors]
     if not all(isinstance(factor, ir.Read) for factor in factors):
         return False
     stored = {factor.dtype for factor in factors}
@@ -171,5 +171,4 @@ def pair_of(side: ir.Expr, k: str) -> tuple[ir.Expr, ir.Expr] | None:
 def may_be_f32(head: ir.Nest, op: ir.Op) -> bool:
     """Whether what is multiplied is, in some call, of f32."""
     narrow = storage_dtype(*head.fold.factors, op)
-    dtypes = next((p.dtypes for p in op.typarams if p.name == narrow), (narrow or "f32",))
-    return ir.kind_of(head.dtype, op) == "float" and "f32" in dtypes
+    return ir.kind_of(head.dtype, op) == "float" and "f32" in ir.dtypes_of(narrow or "f32", op)

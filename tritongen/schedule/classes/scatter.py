@@ -25,7 +25,7 @@ from tritongen.ir.algebra import (
     size,
 )
 from tritongen.ir.algebra import walk as walk_poly
-from tritongen.schedule.canonical import binders_of, free_indices, fresh, tensors_read
+from tritongen.schedule.canonical import binders_of, free_indices, fresh, tensors_read, uncast
 from tritongen.schedule.classes import box, nest, rows
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
@@ -309,8 +309,7 @@ def _same_thing(sums, group, behind) -> bool:
     rest = [n for n in group.nests if n not in sums]
     if len(sums) > 1 or len(rest) != 1 or not behind or rest[0].coords != sums[0].coords:
         return False
-    body = rest[0].body
-    read = body.arg if isinstance(body, ir.Cast) else body
+    read = uncast(rest[0].body)
     return isinstance(read, ir.Read) and read.coords == sums[0].coords
 
 
