@@ -522,7 +522,9 @@ def choose_attention_m(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 8192 // ROWS if strided else 2048
         PARTS = lib.spread(
@@ -1102,13 +1104,13 @@ def attention_backward_do_sum_rows(
 
 @triton.jit
 def attention_backward_do_sum_loop(
-    do_ptr, o_ptr, do_sum_ptr, o_sum2_ptr, do_sum2_ptr, rows, E, do_row, do_col, o_row,
-    o_col, do_sum_row, o_sum2_row, do_sum2_row, do_sum2_col,
+    do_ptr, o_ptr, o_sum2_ptr, do_sum2_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row,
+    o_col, o_sum2_row, do_sum2_row, do_sum2_col, do_sum_row,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     do_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
@@ -1126,19 +1128,15 @@ def attention_backward_do_sum_loop(
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < E)
-            do = tl.load(
-                do_ptr + row * do_row + col * do_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(tl.float32)
-            o = tl.load(
-                o_ptr + row * o_row + col * o_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(tl.float32)
+            do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(
+                tl.float32
+            )
+            o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
             do_sum_acc += do * o
+            o_sum2 = tl.load(o_sum2_ptr + row * o_sum2_row, mask=row < rows)
+            # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2[b, h, i])
+            do_sum2 = do / o_sum2
+            tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
         do_sum = tl.sum(do_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(do_sum_part_ptr + row * PARTS + part, do_sum, mask=row < rows)
@@ -1149,83 +1147,7 @@ def attention_backward_do_sum_loop(
         )
         do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=(row < rows) & (part == 0))
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < E)
-            do = tl.load(
-                do_ptr + row * do_row + col * do_col, mask=inside, eviction_policy="evict_first"
-            ).to(tl.float32)
-            o_sum2 = tl.load(o_sum2_ptr + row * o_sum2_row, mask=row < rows)
-            # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2[b, h, i])
-            do_sum2 = do / o_sum2
-            tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
-
-
-@triton.jit
-def attention_backward_do_sum_two_pass(
-    tickets_ptr, do_ptr, o_ptr, do_sum_part_ptr, do_sum_ptr, o_sum2_ptr, do_sum2_ptr, rows,
-    E, do_row, do_col, o_row, o_col, do_sum_row, o_sum2_row, do_sum2_row, do_sum2_col,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr,
-    LAG: tl.constexpr,
-):  # fmt: skip
-    """Program `ticket`: do_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    E, do_row = E // VEC * VEC, do_row // VEC * VEC
-    o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
-    blocks = tl.cdiv(E, BLOCK)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
-    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
-
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
-        tile, part = ticket // blocks, ticket % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < E)
-        # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
-        do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-        do = tl.load(
-            do_ptr + row * do_row + col * do_col,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(tl.float32)
-        o = tl.load(
-            o_ptr + row * o_row + col * o_col, mask=inside, other=0.0, eviction_policy="evict_last"
-        ).to(tl.float32)
-        do_sum_acc += do * o
-        tl.store(
-            do_sum_part_ptr + row * blocks + part,
-            tl.sum(do_sum_acc, 1, keep_dims=True),
-            mask=row < rows,
-        )
-        tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
-
-    lagging = ticket - blocks - LAG
-    if lagging >= 0:
-        tile, part = lagging // blocks, lagging % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < E)
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
-        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        do_sum_parts = tl.load(
-            do_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
-        do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
-        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=(row < rows) & (part == 0))
-        do = tl.load(
-            do_ptr + row * do_row + col * do_col, mask=inside, eviction_policy="evict_first"
-        ).to(tl.float32)
-        o_sum2 = tl.load(o_sum2_ptr + row * o_sum2_row, mask=row < rows)
-        # do_sum2[b, h, i, e] = T(do[b, h, i, e] / o_sum2[b, h, i])
-        do_sum2 = do / o_sum2
-        tl.store(do_sum2_ptr + row * do_sum2_row + col * do_sum2_col, do_sum2, mask=inside)
+        tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
 
 
 @triton.jit
@@ -2293,64 +2215,38 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
 
 
 def choose_attention_backward_do_sum(
-    rows: int, cols: int, strided: bool, aligned: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
-    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "two_pass", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
-            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
-        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 else 8,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= 32768
-        and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
+            num_warps=max(8, BLOCK // 256),
         )  # fmt: skip
+    # a row fits in registers
+    if 0 < cols <= 4096 and not strided:
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
         )  # fmt: skip
     # any width
-    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        2048 // ROWS if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
     return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -2365,37 +2261,36 @@ def launch_attention_backward_do_sum(q, o, do, o_sum2, do_sum, do_sum2) -> None:
     rows = B * H * S
     strided = 0 < do.stride(0) < do.stride(1) or 0 < o.stride(0) < o.stride(1)
     variant, config = choose_attention_backward_do_sum(
-        rows=rows, cols=E, strided=strided,
-        aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, gpu=lib.gpu(do.device),
+        rows=rows, cols=E, strided=strided, gpu=lib.gpu(do.device),
     )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
+    ROWS = config["ROWS"]
     arguments = (
-        do, o, do_sum, o_sum2, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
-        do_sum.stride(0), o_sum2.stride(0), *do_sum2.stride(),
+        do, o, o_sum2, do_sum2, do_sum, B * H * S, E, *do.stride(), *o.stride(),
+        o_sum2.stride(0), *do_sum2.stride(), do_sum.stride(0),
     )  # fmt: skip
     constants = dict(
         VEC=lib.vec(E, do.stride(0), o.stride(0), do_sum2.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
-    if variant == "two_pass":
-        do_sum_part = torch.empty((rows, lib.cdiv(E, BLOCK)), dtype=torch.float32, device=do.device)
-        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=do.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(E, BLOCK) + config["LAG"],)
-        attention_backward_do_sum_two_pass[grid](
-            tickets, do, o, do_sum_part, do_sum, o_sum2, do_sum2, B * H * S, E, *do.stride(),
-            *o.stride(), do_sum.stride(0), o_sum2.stride(0), *do_sum2.stride(),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
+    if variant == "split":
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2):
-            attention_backward_do_sum_loop[grid](
-                *arguments, **constants, PASS=PASS, do_sum_part_ptr=do_sum_part, **config,
-            )  # fmt: skip
+        attention_backward_do_sum_loop[grid](
+            *arguments, **constants, PASS=1, do_sum_part_ptr=do_sum_part,
+            **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, MERGE),)
+        attention_backward_do_sum_loop[grid](
+            *arguments, **constants, PASS=2, do_sum_part_ptr=do_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        attention_backward_do_sum_rows[grid](*arguments, **constants, **config)
+        attention_backward_do_sum_rows[grid](
+            do, o, do_sum, o_sum2, do_sum2, B * H * S, E, *do.stride(), *o.stride(),
+            do_sum.stride(0), o_sum2.stride(0), *do_sum2.stride(),
+            **constants, **config,
+        )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_loop[grid](*arguments, **constants, **config)
@@ -2827,7 +2722,9 @@ def choose_attention_backward_dscale(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         BLOCK = min(
             64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )

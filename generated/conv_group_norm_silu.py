@@ -22,7 +22,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_group_norm_silu_conv2d_patches(
-    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, N2, c2_padded, N, P, Q, b_0,
+    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, F, c2_padded, N, P, Q, b_0,
     conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
@@ -36,7 +36,7 @@ def conv_group_norm_silu_conv2d_patches(
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
-    tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles_n = tl.cdiv(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -66,16 +66,16 @@ def conv_group_norm_silu_conv2d_patches(
         p = tl.cast(corner_p, tl.int64) + place // PATCH_Q % PATCH_P
         q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
         n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n_ < N) & (p < P) & (q < Q) & (n < N2)
+        inside = (n_ < N) & (p < P) & (q < Q) & (n < F)
         conv2d_places = conv2d_ptr + n_ * conv2d_0 + p * conv2d_2 + q * conv2d_3
-        b = tl.load(b_ptr + n * b_0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
         conv2d = b + conv2d_sum
         tl.store(conv2d_places + n * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_conv2d_taps(
-    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, M, N2, c2_padded, PQ, Q, P, H, W,
+    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, M, F, c2_padded, PQ, Q, P, H, W,
     x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap, w_padded_c2,
     b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
@@ -84,7 +84,7 @@ def conv_group_norm_silu_conv2d_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     chunks = tl.cdiv(c2_padded, BLOCK_K)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
     if conv2d_sum_parts_ptr is not None:
@@ -135,7 +135,7 @@ def conv_group_norm_silu_conv2d_taps(
             + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_c2,
-            mask=(n < N2) & (k[:, None] < c2_padded),
+            mask=(n < F) & (k[:, None] < c2_padded),
             other=0.0,
         )
         conv2d_sum = tl.dot(
@@ -148,30 +148,30 @@ def conv_group_norm_silu_conv2d_taps(
         + tl.cast(q, tl.int64) * conv2d_3
     )
     if conv2d_sum_parts_ptr is not None:
-        inside = (m < M) & (n < N2)
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        inside = (m < M) & (n < F)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
     else:
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_conv2d_rows(
-    x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, M, N2, C, b_n, conv2d_m, conv2d_n,
+    x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, M, F, C, b_n, conv2d_m, conv2d_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -191,9 +191,9 @@ def conv_group_norm_silu_conv2d_rows(
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             if conv2d_tiles is None:
                 tl.store(conv2d_ptr + m * conv2d_m + n * conv2d_n, conv2d, mask=inside)
@@ -203,13 +203,13 @@ def conv_group_norm_silu_conv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_planes(
-    x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, N2, C, b_n, conv2d_batch, conv2d_n, conv2d_m,
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, F, C, b_n, conv2d_batch, conv2d_n, conv2d_m,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
@@ -235,9 +235,9 @@ def conv_group_norm_silu_conv2d_planes(
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(
                 conv2d_ptr + batch * conv2d_batch + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
@@ -246,30 +246,30 @@ def conv_group_norm_silu_conv2d_planes(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_combine(
-    conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, b_n, conv2d_0, conv2d_1,
+    conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, M, F, PQ, Q, P, b_n, conv2d_0, conv2d_1,
     conv2d_2, conv2d_3,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
     p = m // Q % P
     q = m % Q
-    inside = (m < M) & (n < N2)
+    inside = (m < M) & (n < F)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
     #     w[f, c, r, s])
     conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         conv2d_sum += tl.load(conv2d_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     conv2d_sum = tl.sum(conv2d_sum, 0)
-    b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+    b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
     conv2d = b + conv2d_sum
     tl.store(
         conv2d_ptr + n_ * conv2d_0 + n * conv2d_1 + p * conv2d_2 + q * conv2d_3, conv2d, mask=inside
@@ -278,7 +278,7 @@ def conv_group_norm_silu_conv2d_combine(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_tiles(
-    x_ptr, w_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, x_0, x_1, x_2, x_3, w_n, w_c2,
+    x_ptr, w_ptr, b_ptr, conv2d_ptr, M, F, PQ, Q, P, H, W, x_0, x_1, x_2, x_3, w_n, w_c2,
     w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_W: tl.constexpr,
@@ -287,7 +287,7 @@ def conv_group_norm_silu_conv2d_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R * S
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R * S)
@@ -341,7 +341,7 @@ def conv_group_norm_silu_conv2d_tiles(
         rs = k[:, None] // C
         w = tl.load(
             w_ptr + n * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
-            mask=(n < N2) & (k[:, None] < C * R * S),
+            mask=(n < F) & (k[:, None] < C * R * S),
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -352,17 +352,17 @@ def conv_group_norm_silu_conv2d_tiles(
         + tl.cast(q, tl.int64) * conv2d_3
     )
     if conv2d_sum_parts_ptr is not None:
-        inside = (m < M) & (n < N2)
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        inside = (m < M) & (n < F)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
     else:
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
 
@@ -744,7 +744,7 @@ def choose_conv_group_norm_silu_conv2d(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
@@ -785,16 +785,14 @@ def choose_conv_group_norm_silu_conv2d(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups) -> None:
+def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad) -> None:
     """Computes conv2d by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = y.shape
-    Cg = F // groups
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
-    N_ = Cg * groups
     places = P * Q
     one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w) and not lib.repeats(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
@@ -804,7 +802,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
-        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
+        M=M, N=F, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
         places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=conv2d.stride(3)), itemsize=x.element_size(),
         stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
@@ -823,39 +821,35 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
-    conv2d_sum_parts = lib.workspace(config, (M, N_), compute, w.device)
+    conv2d_sum_parts = lib.workspace(config, (M, F), compute, w.device)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = lib.reshaped(w, Cg * groups, C)
+        w = lib.reshaped(w, F, C)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
-        b = lib.reshaped(b, Cg * groups)
-        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, F)
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv_group_norm_silu_conv2d_rows[grid](
-            x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, Cg * groups, C, b.stride(0),
+            x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, F, C, b.stride(0),
             *conv2d.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = lib.reshaped(w, Cg * groups, C)
+        w = lib.reshaped(w, F, C)
         x = lib.reshaped(x, N, C, P * Q)
-        b = lib.reshaped(b, Cg * groups)
-        conv2d = conv2d.view(N, Cg * groups, P * Q)
+        conv2d = conv2d.view(N, F, P * Q)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
-            ),
+            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
         )
         conv_group_norm_silu_conv2d_planes[grid](
-            x_tiles, w_tiles, b, conv2d, N, P * Q, Cg * groups, C, b.stride(0), *conv2d.stride(),
+            x_tiles, w_tiles, b, conv2d, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -868,25 +862,24 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c2_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * gpu.sms, PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(N_, BLOCK_N)
+                else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
         conv_group_norm_silu_conv2d_patches[grid](
-            x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q,
-            b.stride(0), *conv2d.stride(),
+            x_padded_patches, w_padded_tiles, b, conv2d, F, c2_padded, N, P, Q, b.stride(0),
+            *conv2d.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), Q),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        b = lib.reshaped(b, Cg * groups)
-        w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        w_padded = lib.reshaped(w_padded, F, R * S, c2_padded)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_group_norm_silu_conv2d_taps[grid](
-            x_padded, w_padded, b, conv2d, N * P * Q, Cg * groups, c2_padded, P * Q, Q, P, H, W,
+            x_padded, w_padded, b, conv2d, N * P * Q, F, c2_padded, P * Q, Q, P, H, W,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
@@ -899,22 +892,20 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             x = lib.padded(x.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
             w = lib.padded(w.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
             C = 4 * lib.cdiv(C, 4)
-        w = lib.reshaped(w, Cg * groups, C, R * S)
-        b = lib.reshaped(b, Cg * groups)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        w = lib.reshaped(w, F, C, R * S)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_group_norm_silu_conv2d_tiles[grid](
-            x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, *x.stride(), *w.stride(),
-            b.stride(0), *conv2d.stride(),
+            x, w, b, conv2d, N * P * Q, F, P * Q, Q, P, H, W, *x.stride(), *w.stride(), b.stride(0),
+            *conv2d.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
         conv_group_norm_silu_conv2d_combine[grid](
-            conv2d_sum_parts, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, b.stride(0),
-            *conv2d.stride(),
+            conv2d_sum_parts, b, conv2d, N * P * Q, F, P * Q, Q, P, b.stride(0), *conv2d.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
@@ -1134,7 +1125,7 @@ def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
         else torch.float32
     )
     conv2d = torch.empty_like(y, dtype=compute)
-    launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups)
+    launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad)
     launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups)
 
 
@@ -1330,7 +1321,7 @@ def conv_group_norm_silu(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_patches(
-    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N2, c2_padded, N,
+    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, F, c2_padded, N,
     P, Q, b_0, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
     conv2d_kept_2, conv2d_kept_3,
     R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
@@ -1353,7 +1344,7 @@ def conv_group_norm_silu_forward_conv2d_patches(
     patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
-    tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles_n = tl.cdiv(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -1383,12 +1374,12 @@ def conv_group_norm_silu_forward_conv2d_patches(
         p = tl.cast(corner_p, tl.int64) + place // PATCH_Q % PATCH_P
         q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
         n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n_ < N) & (p < P) & (q < Q) & (n < N2)
+        inside = (n_ < N) & (p < P) & (q < Q) & (n < F)
         conv2d_places = conv2d_ptr + n_ * conv2d_0 + p * conv2d_2 + q * conv2d_3
         conv2d_kept_places = (
             conv2d_kept_ptr + n_ * conv2d_kept_0 + p * conv2d_kept_2 + q * conv2d_kept_3
         )
-        b = tl.load(b_ptr + n * b_0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
         conv2d = b + conv2d_sum
         tl.store(conv2d_places + n * conv2d_1, conv2d, mask=inside)
         tl.store(conv2d_kept_places + n * conv2d_kept_1, conv2d, mask=inside)
@@ -1396,7 +1387,7 @@ def conv_group_norm_silu_forward_conv2d_patches(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_taps(
-    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, c2_padded, PQ, Q,
+    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, c2_padded, PQ, Q,
     P, H, W, x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap,
     w_padded_c2, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
     conv2d_kept_2, conv2d_kept_3,
@@ -1406,7 +1397,7 @@ def conv_group_norm_silu_forward_conv2d_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     chunks = tl.cdiv(c2_padded, BLOCK_K)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
     if conv2d_sum_parts_ptr is not None:
@@ -1457,7 +1448,7 @@ def conv_group_norm_silu_forward_conv2d_taps(
             + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_c2,
-            mask=(n < N2) & (k[:, None] < c2_padded),
+            mask=(n < F) & (k[:, None] < c2_padded),
             other=0.0,
         )
         conv2d_sum = tl.dot(
@@ -1476,17 +1467,17 @@ def conv_group_norm_silu_forward_conv2d_taps(
         + tl.cast(q, tl.int64) * conv2d_kept_3
     )
     if conv2d_sum_parts_ptr is not None:
-        inside = (m < M) & (n < N2)
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        inside = (m < M) & (n < F)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
     else:
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
             tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
@@ -1495,13 +1486,13 @@ def conv_group_norm_silu_forward_conv2d_taps(
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_rows(
     x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, conv2d_kept_tiles, conv2d_kept_ptr,
-    M, N2, C, b_n, conv2d_m, conv2d_n, conv2d_kept_m, conv2d_kept_n,
+    M, F, C, b_n, conv2d_m, conv2d_n, conv2d_kept_m, conv2d_kept_n,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -1521,9 +1512,9 @@ def conv_group_norm_silu_forward_conv2d_rows(
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             if conv2d_tiles is None:
                 tl.store(conv2d_ptr + m * conv2d_m + n * conv2d_n, conv2d, mask=inside)
@@ -1539,14 +1530,14 @@ def conv_group_norm_silu_forward_conv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_planes(
-    x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, N2, C, b_n, conv2d_batch,
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, F, C, b_n, conv2d_batch,
     conv2d_n, conv2d_m, conv2d_kept_batch, conv2d_kept_n, conv2d_kept_m,
     TRANS_X: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for work in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
@@ -1572,9 +1563,9 @@ def conv_group_norm_silu_forward_conv2d_planes(
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(
                 conv2d_ptr + batch * conv2d_batch + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
@@ -1588,31 +1579,31 @@ def conv_group_norm_silu_forward_conv2d_planes(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_combine(
-    conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, b_n,
-    conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
+    conv2d_sum_parts_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, PQ, Q, P, b_n, conv2d_0,
+    conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
     conv2d_kept_3,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
     p = m // Q % P
     q = m % Q
-    inside = (m < M) & (n < N2)
+    inside = (m < M) & (n < F)
     # conv2d[n_, f, p < P, q < Q] = b[f] +
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
     #     w[f, c, r, s])
     conv2d_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         conv2d_sum += tl.load(conv2d_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     conv2d_sum = tl.sum(conv2d_sum, 0)
-    b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+    b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
     conv2d = b + conv2d_sum
     tl.store(
         conv2d_ptr + n_ * conv2d_0 + n * conv2d_1 + p * conv2d_2 + q * conv2d_3, conv2d, mask=inside
@@ -1630,7 +1621,7 @@ def conv_group_norm_silu_forward_conv2d_combine(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_tiles(
-    x_ptr, w_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, x_0, x_1, x_2,
+    x_ptr, w_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, F, PQ, Q, P, H, W, x_0, x_1, x_2,
     x_3, w_n, w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0,
     conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
     C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
@@ -1640,7 +1631,7 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R * S
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R * S)
@@ -1694,7 +1685,7 @@ def conv_group_norm_silu_forward_conv2d_tiles(
         rs = k[:, None] // C
         w = tl.load(
             w_ptr + n * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
-            mask=(n < N2) & (k[:, None] < C * R * S),
+            mask=(n < F) & (k[:, None] < C * R * S),
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1711,17 +1702,17 @@ def conv_group_norm_silu_forward_conv2d_tiles(
         + tl.cast(q, tl.int64) * conv2d_kept_3
     )
     if conv2d_sum_parts_ptr is not None:
-        inside = (m < M) & (n < N2)
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        inside = (m < M) & (n < F)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         tl.store(conv2d_sum_parts_ptr + at, conv2d_sum, mask=inside)
     else:
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(conv2d_rows + n * conv2d_1, conv2d, mask=inside)
             tl.store(conv2d_kept_rows + n * conv2d_kept_1, conv2d, mask=inside)
@@ -2104,7 +2095,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
@@ -2146,17 +2137,15 @@ def choose_conv_group_norm_silu_forward_conv2d(
 
 
 def launch_conv_group_norm_silu_forward_conv2d(
-    x, w, b, gain, bias, conv2d, conv2d_kept, pad, groups
+    x, w, b, gain, bias, conv2d, conv2d_kept, pad
 ) -> None:
     """Computes conv2d, conv2d_kept by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = conv2d_kept.shape
-    Cg = F // groups
     c2_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
-    N_ = Cg * groups
     places = P * Q
     one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w) and not lib.repeats(x, w)
     as_rows = (
@@ -2170,7 +2159,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
     gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
-        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
+        M=M, N=F, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S, row=Q,
         places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
         covered=lib.covered(N, P, Q, apart=conv2d.stride(3)), itemsize=x.element_size(),
         stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
@@ -2189,43 +2178,39 @@ def launch_conv_group_norm_silu_forward_conv2d(
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
-    conv2d_sum_parts = lib.workspace(config, (M, N_), compute, w.device)
+    conv2d_sum_parts = lib.workspace(config, (M, F), compute, w.device)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
         w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = lib.reshaped(w, Cg * groups, C)
+        w = lib.reshaped(w, F, C)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
-        b = lib.reshaped(b, Cg * groups)
-        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
-        conv2d_kept = conv2d_kept.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, F)
+        conv2d_kept = conv2d_kept.permute(0, 2, 3, 1).view(N * P * Q, F)
         x_tiles, trans_x = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
         conv2d_kept_tiles = lib.tiles_to_store(conv2d_kept, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv_group_norm_silu_forward_conv2d_rows[grid](
-            x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q,
-            Cg * groups, C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q, F,
+            C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = lib.reshaped(w, Cg * groups, C)
+        w = lib.reshaped(w, F, C)
         x = lib.reshaped(x, N, C, P * Q)
-        b = lib.reshaped(b, Cg * groups)
-        conv2d = conv2d.view(N, Cg * groups, P * Q)
-        conv2d_kept = conv2d_kept.view(N, Cg * groups, P * Q)
+        conv2d = conv2d.view(N, F, P * Q)
+        conv2d_kept = conv2d_kept.view(N, F, P * Q)
         x_tiles, trans_x = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
-            ),
+            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
         )
         conv_group_norm_silu_forward_conv2d_planes[grid](
-            x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, Cg * groups, C, b.stride(0),
-            *conv2d.stride(), *conv2d_kept.stride(),
+            x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, F, C, b.stride(0), *conv2d.stride(),
+            *conv2d_kept.stride(),
             TRANS_X=trans_x, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
@@ -2238,14 +2223,14 @@ def launch_conv_group_norm_silu_forward_conv2d(
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c2_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * gpu.sms, PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(N_, BLOCK_N)
+                else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
         conv_group_norm_silu_forward_conv2d_patches[grid](
-            x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, Cg * groups, c2_padded, N, P,
-            Q, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, F, c2_padded, N, P, Q,
+            b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             VEC_CONV2D=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
@@ -2253,12 +2238,11 @@ def launch_conv_group_norm_silu_forward_conv2d(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        b = lib.reshaped(b, Cg * groups)
-        w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        w_padded = lib.reshaped(w_padded, F, R * S, c2_padded)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_taps[grid](
-            x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, c2_padded, P * Q, Q,
-            P, H, W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
+            x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, F, c2_padded, P * Q, Q, P, H, W,
+            *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
             *conv2d_kept.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
@@ -2271,22 +2255,21 @@ def launch_conv_group_norm_silu_forward_conv2d(
             x = lib.padded(x.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
             w = lib.padded(w.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
             C = 4 * lib.cdiv(C, 4)
-        w = lib.reshaped(w, Cg * groups, C, R * S)
-        b = lib.reshaped(b, Cg * groups)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        w = lib.reshaped(w, F, C, R * S)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_tiles[grid](
-            x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, *x.stride(),
-            *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            x, w, b, conv2d, conv2d_kept, N * P * Q, F, P * Q, Q, P, H, W, *x.stride(), *w.stride(),
+            b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             C=C, R=R, S=S, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(1) == 1 < C, VEC_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             conv2d_sum_parts_ptr=conv2d_sum_parts, **config,
         )  # fmt: skip
     if conv2d_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
         conv_group_norm_silu_forward_conv2d_combine[grid](
-            conv2d_sum_parts, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P,
-            b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            conv2d_sum_parts, b, conv2d, conv2d_kept, N * P * Q, F, P * Q, Q, P, b.stride(0),
+            *conv2d.stride(), *conv2d_kept.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
@@ -2418,9 +2401,7 @@ def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad
         else torch.float32
     )
     conv2d = torch.empty_like(conv2d_kept, dtype=compute)
-    launch_conv_group_norm_silu_forward_conv2d(
-        x, w, b, gain, bias, conv2d, conv2d_kept, pad, groups
-    )
+    launch_conv_group_norm_silu_forward_conv2d(x, w, b, gain, bias, conv2d, conv2d_kept, pad)
     launch_conv_group_norm_silu_forward_y(x, w, b, gain, bias, conv2d, y, conv2d_kept, groups)
 
 
@@ -3088,112 +3069,19 @@ def conv_group_norm_silu_backward_dconv2d_rows(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dconv2d_lines(
+def conv_group_norm_silu_backward_dconv2d_loop(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, N, cols, Cg, count,
+    dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, N, cols, Cg, count,
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
     dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
     dbias_row,
-    COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, conv2d_kept_n_ = cols // VEC * VEC, conv2d_kept_n_ // VEC * VEC
-    conv2d_kept_row, dy_n_ = conv2d_kept_row // VEC * VEC, dy_n_ // VEC * VEC
-    dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
-    dconv2d_row = dconv2d_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64)
-    line = tl.arange(0, LINES)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    c1 = row // Cg
-    inside = (line < N) & (col < cols)
-
-    conv2d_kept = tl.load(
-        conv2d_kept_ptr
-        + tl.cast(line, tl.int64) * conv2d_kept_n_
-        + row * conv2d_kept_row
-        + tl.cast(col, tl.int64) * conv2d_kept_pq,
-        mask=inside,
-    ).to(COMPUTE)
-    mu_sum = tl.load(
-        mu_sum_ptr + tl.cast(line, tl.int64) * mu_sum_n_ + c1 * mu_sum_c1, mask=line < N
-    )
-    var_sum = tl.load(
-        var_sum_ptr + tl.cast(line, tl.int64) * var_sum_n_ + c1 * var_sum_c1, mask=line < N
-    )
-    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
-    bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
-    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-    group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
-    dy = tl.load(
-        dy_ptr + tl.cast(line, tl.int64) * dy_n_ + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
-        mask=inside,
-    ).to(COMPUTE)
-    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
-    #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
-    #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
-    #     sigmoid(group_norm[n_, c, p, q])))
-    dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-        lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-    )
-    dvar_sum = tl.load(
-        dvar_sum_ptr + tl.cast(line, tl.int64) * dvar_sum_n_ + c1 * dvar_sum_c1, mask=line < N
-    )
-    dmu_sum = tl.load(
-        dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n_ + c1 * dmu_sum_c1, mask=line < N
-    )
-    # dconv2d[n_, f, p, q] = T(dgroup_norm[n_, f, p, q] * gain[f] *
-    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] +
-    #     1e-05) / (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] -
-    #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
-    dconv2d = (
-        dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
-        - dmu_sum / count
-    ).to(conv2d_kept_ptr.dtype.element_ty)
-    tl.store(
-        dconv2d_ptr
-        + tl.cast(line, tl.int64) * dconv2d_n_
-        + row * dconv2d_row
-        + tl.cast(col, tl.int64) * dconv2d_pq,
-        dconv2d,
-        mask=inside,
-    )
-    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
-    db = tl.sum(tl.where(inside, dconv2d.to(COMPUTE), 0.0))
-    tl.store(db_ptr + row * db_row, db)
-    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q]
-    #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
-    dgain = tl.sum(
-        tl.where(
-            inside,
-            dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-            0.0,
-        )
-    )
-    tl.store(dgain_ptr + row * dgain_row, dgain)
-    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
-    dbias = tl.sum(tl.where(inside, dgroup_norm, 0.0))
-    tl.store(dbias_ptr + row * dbias_row, dbias)
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dconv2d_loop(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, db_ptr, dgain_ptr, dbias_ptr, dconv2d_ptr, rows, N, cols, Cg, count,
-    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
-    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n_, dconv2d_row,
-    dconv2d_pq,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
@@ -3228,7 +3116,6 @@ def conv_group_norm_silu_backward_dconv2d_loop(
                 + row * conv2d_kept_row
                 + col * conv2d_kept_pq,
                 mask=inside,
-                eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
             mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
             var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
@@ -3239,11 +3126,9 @@ def conv_group_norm_silu_backward_dconv2d_loop(
             group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
                 var_sum / count + 1e-05
             ) * gain + bias
-            dy = tl.load(
-                dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
-                mask=inside,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
+            dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(
+                COMPUTE
+            )
             # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
@@ -3276,6 +3161,11 @@ def conv_group_norm_silu_backward_dconv2d_loop(
             )
 
             dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+            tl.store(
+                dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
+                dconv2d,
+                mask=inside,
+            )
         db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
 
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
@@ -3300,54 +3190,9 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         )
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            conv2d_kept = tl.load(
-                conv2d_kept_ptr
-                + line * conv2d_kept_n_
-                + row * conv2d_kept_row
-                + col * conv2d_kept_pq,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-            var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
-            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-            bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-                var_sum / count + 1e-05
-            ) * gain + bias
-            dy = tl.load(
-                dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
-            )
-            dvar_sum = tl.load(
-                dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows
-            )
-            dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
-            dconv2d = (
-                dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-                + dvar_sum
-                / (var_sum / count + 1e-05)
-                / count
-                * (2.0 * (conv2d_kept - mu_sum / count))
-                - dmu_sum / count
-            ).to(conv2d_kept_ptr.dtype.element_ty)
-            tl.store(
-                dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
-                dconv2d,
-                mask=inside,
-            )
+        tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
 
 
 @triton.jit
@@ -3429,17 +3274,17 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_loop(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, db_ptr, dgain_ptr, dbias_ptr, dconv2d_ptr, rows, cols, PQ, Cg, count,
+    dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
     conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
     var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n_, dconv2d_row,
-    dconv2d_pq,
+    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
+    dbias_row,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     db_sum_part_ptr=None, dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
@@ -3470,7 +3315,6 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
             conv2d_kept = tl.load(
                 conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
                 mask=inside,
-                eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
             mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
             var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
@@ -3481,11 +3325,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
             group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
                 var_sum / count + 1e-05
             ) * gain + bias
-            dy = tl.load(
-                dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
-                mask=inside,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
+            dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
             # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
             #     (sigmoid(group_norm[n_, c, p, q]) * (1.0 -
@@ -3516,6 +3356,11 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
             )
 
             dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+            tl.store(
+                dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
+                dconv2d,
+                mask=inside,
+            )
         db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
 
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
@@ -3540,55 +3385,66 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
         )
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-        for start in range(begin, end, BLOCK):
-            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-            inside = (row < rows) & (col < cols)
-            n_ = (col // PQ).to(tl.int64)
-            pq = (col % PQ).to(tl.int64)
-            conv2d_kept = tl.load(
-                conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
-            var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
-            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-            bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-                var_sum / count + 1e-05
-            ) * gain + bias
-            dy = tl.load(
-                dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
-                lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
+        tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dx_patches(
+    dconv2d_padded_patches, w_padded_tiles, dx_ptr, C, c_padded, N, H, W, dx_0, dx_1, dx_2,
+    dx_3,
+    R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_H: tl.constexpr,
+    PATCH_W2: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, VEC_DX: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
+    dx_2, W = dx_2 // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
+    patches_n_ = tl.cdiv(N, PATCH_N_)
+    patches_h = tl.cdiv(H, PATCH_H)
+    patches_w2 = tl.cdiv(W, PATCH_W2)
+    tiles_n = tl.cdiv(C, BLOCK_N)
+    tiles = patches_n_ * patches_h * patches_w2 * tiles_n
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
+        corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
+        corner_n_ = tile // (patches_h * patches_w2 * tiles_n) * PATCH_N_
+        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
+        #     else 0.0) * w[f, c, r, s])
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(R * S * tl.cdiv(c_padded, BLOCK_K)):
+            tap = start % (R * S)
+            k = start // (R * S) * BLOCK_K
+            r2 = tap // S
+            s2 = tap % S
+            dconv2d_padded = dconv2d_padded_patches.load(
+                [corner_n_, corner_h + pad - r2, corner_w2 + pad - s2, k]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w_padded = w_padded_tiles.load([first_n, k + tap * c_padded])
+            dx_sum = tl.dot(
+                w_padded, dconv2d_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
-            dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
-            dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
-            dconv2d = (
-                dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-                + dvar_sum
-                / (var_sum / count + 1e-05)
-                / count
-                * (2.0 * (conv2d_kept - mu_sum / count))
-                - dmu_sum / count
-            ).to(conv2d_kept_ptr.dtype.element_ty)
-            tl.store(
-                dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
-                dconv2d,
-                mask=inside,
-            )
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_H * PATCH_W2)
+        h = tl.cast(corner_h, tl.int64) + place // PATCH_W2 % PATCH_H
+        w2 = tl.cast(corner_w2, tl.int64) + place % PATCH_W2
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (h < H) & (w2 < W) & (n < C)
+        dx_places = dx_ptr + n_ * dx_0 + h * dx_2 + w2 * dx_3
+        tl.store(dx_places + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_taps(
-    dconv2d_ptr, w_ptr, dx_ptr, M, C, K, HW, Cg, W, H, P, Q, dconv2d_0, dconv2d_1,
-    dconv2d_2, dconv2d_3, w_k, w_n, w_tap, dx_0, dx_1, dx_2, dx_3,
+    dconv2d_padded_ptr, w_padded_ptr, dx_ptr, M, C, c_padded, HW, W, H, P, Q,
+    dconv2d_padded_0, dconv2d_padded_1, dconv2d_padded_2, dconv2d_padded_3, w_padded_n,
+    w_padded_tap, w_padded_c, dx_0, dx_1, dx_2, dx_3,
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -3596,7 +3452,7 @@ def conv_group_norm_silu_backward_dx_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    chunks = tl.cdiv(K, BLOCK_K)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
@@ -3606,14 +3462,14 @@ def conv_group_norm_silu_backward_dx_taps(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
     h = m // W % H
-    dconv2d_p0 = h + pad
+    dconv2d_padded_p0 = h + pad
     w2 = m % W
-    dconv2d_q0 = w2 + pad
-    dconv2d_rows = (
-        dconv2d_ptr
-        + tl.cast(n_, tl.int64) * dconv2d_0
-        + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
-        + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
+    dconv2d_padded_q0 = w2 + pad
+    dconv2d_padded_rows = (
+        dconv2d_padded_ptr
+        + tl.cast(n_, tl.int64) * dconv2d_padded_0
+        + tl.cast(dconv2d_padded_p0, tl.int64) * dconv2d_padded_1
+        + tl.cast(dconv2d_padded_q0, tl.int64) * dconv2d_padded_2
     )
     # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
     #     else 0.0) * w[f, c, r, s])
@@ -3621,33 +3477,36 @@ def conv_group_norm_silu_backward_dx_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        c0 = k[None, :] % Cg
-        c1 = k[None, :] // Cg
         r2 = tap // S
         s2 = tap % S
-        dconv2d_terms = (
-            (c0 + c1 * Cg) * dconv2d_1
-            + tl.cast(-r2, tl.int64) * dconv2d_2
-            + tl.cast(-s2, tl.int64) * dconv2d_3
+        dconv2d_padded_terms = (
+            tl.cast(-r2, tl.int64) * dconv2d_padded_1
+            + tl.cast(-s2, tl.int64) * dconv2d_padded_2
+            + k[None, :] * dconv2d_padded_3
         )
-        dconv2d_p = dconv2d_p0 - r2
-        dconv2d_q = dconv2d_q0 - s2
-        dconv2d = tl.load(
-            dconv2d_rows + dconv2d_terms,
+        dconv2d_padded_p = dconv2d_padded_p0 - r2
+        dconv2d_padded_q = dconv2d_padded_q0 - s2
+        dconv2d_padded = tl.load(
+            dconv2d_padded_rows + dconv2d_padded_terms,
             mask=(m < M)
-            & (k[None, :] < K)
-            & (dconv2d_p >= 0)
-            & (dconv2d_p < P)
-            & (dconv2d_q >= 0)
-            & (dconv2d_q < Q),
+            & (k[None, :] < c_padded)
+            & (dconv2d_padded_p >= 0)
+            & (dconv2d_padded_p < P)
+            & (dconv2d_padded_q >= 0)
+            & (dconv2d_padded_q < Q),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + k[:, None] * w_k + n * w_n + tl.cast(tap, tl.int64) * w_tap,
-            mask=(n < C) & (k[:, None] < K),
+        w_padded = tl.load(
+            w_padded_ptr
+            + n * w_padded_n
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + k[:, None] * w_padded_c,
+            mask=(n < C) & (k[:, None] < c_padded),
             other=0.0,
         )
-        dx_sum = tl.dot(dconv2d, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(
+            dconv2d_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
     dx_rows = (
         dx_ptr
         + tl.cast(n_, tl.int64) * dx_0
@@ -3670,7 +3529,7 @@ def conv_group_norm_silu_backward_dx_taps(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_rows(
-    dconv2d_tiles, w_tiles, dx_tiles, dx_ptr, M, C, K, dx_m, dx_n,
+    dconv2d_tiles, w_tiles, dx_tiles, dx_ptr, M, C, F, dx_m, dx_n,
     TRANS_DCONV2D: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -3685,7 +3544,7 @@ def conv_group_norm_silu_backward_dx_rows(
         # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
         #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
+        for start in range(0, F, BLOCK_K):
             dconv2d = (
                 dconv2d_tiles.load([start, first_m]).T
                 if TRANS_DCONV2D
@@ -3709,7 +3568,7 @@ def conv_group_norm_silu_backward_dx_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_planes(
-    dconv2d_tiles, w_tiles, dx_ptr, N, M, C, K, dx_batch, dx_n, dx_m,
+    dconv2d_tiles, w_tiles, dx_ptr, N, M, C, F, dx_batch, dx_n, dx_m,
     TRANS_DCONV2D: tl.constexpr, TRANS_W: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -3726,7 +3585,7 @@ def conv_group_norm_silu_backward_dx_planes(
         # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
         #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-        for start in range(0, K, BLOCK_K):
+        for start in range(0, F, BLOCK_K):
             dconv2d = (
                 dconv2d_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if TRANS_DCONV2D
@@ -3776,65 +3635,71 @@ def conv_group_norm_silu_backward_dx_combine(
 @triton.jit
 def conv_group_norm_silu_backward_dx_tiles(
     dconv2d_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dconv2d_0, dconv2d_1, dconv2d_2,
-    dconv2d_3, w_c1c0, w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
-    Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr, groups: tl.constexpr,
-    INDEX: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    dconv2d_3, w_c, w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
+    F: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    VEC_DCONV2D: tl.constexpr, pad: tl.constexpr, RUN_DCONV2D: tl.constexpr,
+    VEC_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, Cg * R * S * groups
+    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, F * R * S
     if dx_sum_parts_ptr is not None:
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, Cg * R * S * groups)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * R * S)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
+    dconv2d_0 = tl.multiple_of(tl.cast(dconv2d_0, tl.int64), VEC_DCONV2D)
     h = m // W % H
     dconv2d_p0 = h + pad
+    dconv2d_2 = tl.multiple_of(tl.cast(dconv2d_2, tl.int64), VEC_DCONV2D)
     w2 = m % W
     dconv2d_q0 = w2 + pad
+    dconv2d_3 = tl.multiple_of(tl.cast(dconv2d_3, tl.int64), VEC_DCONV2D)
     dconv2d_rows = (
         dconv2d_ptr
         + tl.cast(n_, tl.int64) * dconv2d_0
         + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
         + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
     )
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
+    w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), VEC_W)
     # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
     #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, end, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c0 = k[None, :] % Cg
-        c1 = k[None, :] // Cg % groups
-        r2 = k[None, :] // (Cg * S * groups)
-        s2 = k[None, :] // (Cg * groups) % S
+        c = k[None, :] % F
+        r2 = k[None, :] // (F * S)
+        s2 = k[None, :] // F % S
         dconv2d_terms = (
-            tl.cast(c0 + c1 * Cg, tl.int64) * dconv2d_1
+            tl.cast(c, tl.int64) * dconv2d_1
             + tl.cast(-r2, tl.int64) * dconv2d_2
             + tl.cast(-s2, tl.int64) * dconv2d_3
         )
-        dconv2d_f = c0 + c1 * Cg
+        if RUN_DCONV2D:  # lanes along the channels
+            dconv2d_terms = tl.max_contiguous(dconv2d_terms, [1, 16])
         dconv2d_p = dconv2d_p0 - r2
         dconv2d_q = dconv2d_q0 - s2
         dconv2d = tl.load(
             dconv2d_rows + dconv2d_terms,
             mask=(m < M)
-            & (k[None, :] < Cg * R * S * groups)
+            & (k[None, :] < F * R * S)
             & (dconv2d_p >= 0)
             & (dconv2d_p < P)
             & (dconv2d_q >= 0)
             & (dconv2d_q < Q),
             other=0.0,
         )
-        c1c0 = k[:, None] % (Cg * groups)
-        r2s2 = k[:, None] // (Cg * groups)
+        c = k[:, None] % F
+        r2s2 = k[:, None] // F
         w = tl.load(
-            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + n * w_n + tl.cast(r2s2, tl.int64) * w_r2s2,
-            mask=(n < C) & (k[:, None] < Cg * R * S * groups),
+            w_ptr + tl.cast(c, tl.int64) * w_c + n * w_n + tl.cast(r2s2, tl.int64) * w_r2s2,
+            mask=(n < C) & (k[:, None] < F * R * S),
             other=0.0,
         )
         dx_sum = tl.dot(dconv2d, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -3860,8 +3725,8 @@ def conv_group_norm_silu_backward_dx_tiles(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_patches(
-    x_padded_patches, dconv2d_padded_tiles, dw_ptr, N2, n__padded, C, R, S, dw_0, dw_1,
-    dw_2, dw_3,
+    x_padded_patches, dconv2d_padded_tiles, dw_ptr, F, n__padded, C, R, S, dw_0, dw_1, dw_2,
+    dw_3,
     P: tl.constexpr, Q: tl.constexpr, PATCH_C2: tl.constexpr, PATCH_R: tl.constexpr,
     PATCH_S: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, VEC_DW: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -3874,7 +3739,7 @@ def conv_group_norm_silu_backward_dw_patches(
     patches_c2 = tl.cdiv(C, PATCH_C2)
     patches_r = tl.cdiv(R, PATCH_R)
     patches_s = tl.cdiv(S, PATCH_S)
-    tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles_n = tl.cdiv(F, BLOCK_N)
     tiles = patches_c2 * patches_r * patches_s * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -3903,14 +3768,14 @@ def conv_group_norm_silu_backward_dw_patches(
         r = tl.cast(corner_r, tl.int64) + place // PATCH_S % PATCH_R
         s = tl.cast(corner_s, tl.int64) + place % PATCH_S
         n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (c2 < C) & (r < R) & (s < S) & (n < N2)
+        inside = (c2 < C) & (r < R) & (s < S) & (n < F)
         dw_places = dw_ptr + c2 * dw_1 + r * dw_2 + s * dw_3
         tl.store(dw_places + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_taps(
-    x_padded_ptr, dconv2d_padded_ptr, dw_ptr, M, N2, n__padded, RS, S, R, H, W, x_padded_0,
+    x_padded_ptr, dconv2d_padded_ptr, dw_ptr, M, F, n__padded, RS, S, R, H, W, x_padded_0,
     x_padded_1, x_padded_2, x_padded_3, dconv2d_padded_n, dconv2d_padded_tap,
     dconv2d_padded_n_, dw_0, dw_1, dw_2, dw_3,
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
@@ -3919,7 +3784,7 @@ def conv_group_norm_silu_backward_dw_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, P * Q * chunks
     if dw_sum_parts_ptr is not None:
@@ -3969,7 +3834,7 @@ def conv_group_norm_silu_backward_dw_taps(
             + n * dconv2d_padded_n
             + tl.cast(tap, tl.int64) * dconv2d_padded_tap
             + k[:, None] * dconv2d_padded_n_,
-            mask=(n < N2) & (k[:, None] < n__padded),
+            mask=(n < F) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(
@@ -3982,40 +3847,40 @@ def conv_group_norm_silu_backward_dw_taps(
         + tl.cast(s, tl.int64) * dw_3
     )
     if dw_sum_parts_ptr is not None:
-        inside = (m < M) & (n < N2)
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        inside = (m < M) & (n < F)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
     else:
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             dw_sum = dw_sum_halves[half]
             tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, M, N2, RS, S, R, dw_0, dw_1, dw_2, dw_3,
+    dw_sum_parts_ptr, dw_ptr, M, F, RS, S, R, dw_0, dw_1, dw_2, dw_3,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c2 = m // RS
     r = m // S % R
     s = m % S
-    inside = (m < M) & (n < N2)
+    inside = (m < M) & (n < F)
     # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
     #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((AHEAD, BLOCK_M, BLOCK_N), COMPUTE)
     for first in range(0, PARTS, AHEAD):
         part = first + tl.arange(0, AHEAD)[:, None, None]
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         dw_sum += tl.load(dw_sum_parts_ptr + at, mask=inside & (part < PARTS), other=0)
     dw_sum = tl.sum(dw_sum, 0)
     tl.store(dw_ptr + n * dw_0 + c2 * dw_1 + r * dw_2 + s * dw_3, dw_sum, mask=inside)
@@ -4023,7 +3888,7 @@ def conv_group_norm_silu_backward_dw_combine(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_tiles(
-    x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, x_0, x_1, x_2, x_3, dconv2d_n_,
+    x_ptr, dconv2d_ptr, dw_ptr, M, F, RS, S, R, H, W, x_0, x_1, x_2, x_3, dconv2d_n_,
     dconv2d_n, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     VEC_X: tl.constexpr, pad: tl.constexpr, RUN_X: tl.constexpr, VEC_DCONV2D: tl.constexpr,
@@ -4032,7 +3897,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * P * Q
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
@@ -4088,7 +3953,7 @@ def conv_group_norm_silu_backward_dw_tiles(
             + tl.cast(n_, tl.int64) * dconv2d_n_
             + n * dconv2d_n
             + tl.cast(pq, tl.int64) * dconv2d_pq,
-            mask=(n < N2) & (k[:, None] < N * P * Q),
+            mask=(n < F) & (k[:, None] < N * P * Q),
             other=0.0,
         )
         dw_sum = tl.dot(x, dconv2d, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -4099,15 +3964,15 @@ def conv_group_norm_silu_backward_dw_tiles(
         + tl.cast(s, tl.int64) * dw_3
     )
     if dw_sum_parts_ptr is not None:
-        inside = (m < M) & (n < N2)
-        at = (tl.cast(part, tl.int64) * M + m) * N2 + n
+        inside = (m < M) & (n < F)
+        at = (tl.cast(part, tl.int64) * M + m) * F + n
         tl.store(dw_sum_parts_ptr + at, dw_sum, mask=inside)
     else:
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n < N2)
+            inside = (m < M) & (n < F)
             dw_sum = dw_sum_halves[half]
             tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
@@ -4118,7 +3983,9 @@ def choose_conv_group_norm_silu_backward_mu_sum(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         BLOCK = min(
             256 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )
@@ -4242,7 +4109,9 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
@@ -4425,60 +4294,44 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
 
 def choose_conv_group_norm_silu_backward_dconv2d(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # a row fits in registers, its runs as lines
-    if (
-        not channels_last
-        and 512 <= cols
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not strided
-    ):
-        return "lines", dict(
-            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
-            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
-        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
-        and cols > (2048 if strided else 8192)
+        and lib.cdiv(rows, 32 if strided else 2048 // min(2048, max(16, lib.pow2(col_run))))
+        < 2 * gpu.sms
+        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192)
     ):
         BLOCK = min(
-            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+            64 if strided else 2048 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )
-        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
+        ROWS = 32 if strided else min(16, 2048 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
-            num_warps=8 if strided else 4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
+    if not channels_last and 0 < cols <= 4096 and not strided:
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
         )  # fmt: skip
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
+            BLOCK=(BLOCK := min(32 if strided else 2048, max(16, lib.pow2(col_run)))),
+            ROWS=64 if strided else 2048 // BLOCK, num_warps=8,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
@@ -4490,31 +4343,22 @@ def choose_conv_group_norm_silu_backward_dconv2d(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # a row fits in registers
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
+            num_warps=max(8, BLOCK // 256),
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
+    if 0 < cols <= 4096 and not strided:
         return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -4549,75 +4393,70 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
-    in_f64 = torch.float64 in (
-        x.dtype,
-        w.dtype,
-        gain.dtype,
-        bias.dtype,
-        conv2d_kept.dtype,
-        dy.dtype,
-    )
     variant, config = choose_conv_group_norm_silu_backward_dconv2d(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         channels_last=dconv2d.stride(1) < dconv2d.stride(-1),
-        strided=dconv2d.stride(1) < dconv2d.stride(-1),
-        aligned=N * P * Q * dconv2d.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(bias.device),
+        strided=dconv2d.stride(1) < dconv2d.stride(-1), gpu=lib.gpu(bias.device),
     )  # fmt: skip
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
+    ROWS = config["ROWS"]
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else tl.float32
+    )
     arguments = (
-        conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
-        dconv2d, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
+        conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
+        dbias, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
         *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-        *dvar_sum.stride(), *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-        *dconv2d.stride(),
+        *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
+        dbias.stride(0),
     )  # fmt: skip
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
-    if variant == "lines":
-        grid = (rows,)
-        conv_group_norm_silu_backward_dconv2d_lines[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
-            dbias, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
-            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-            *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
-            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
+    if variant == "split":
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
-        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        for PASS in (1, 2):
-            conv_group_norm_silu_backward_dconv2d_loop[grid](
-                conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
-                dconv2d, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
-                *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-                *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
-                VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
-                **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
-                dbias_sum_part_ptr=dbias_sum_part, **config,
-            )  # fmt: skip
-    elif variant == "rows":
-        grid = (lib.cdiv(rows, config["ROWS"]),)
-        conv_group_norm_silu_backward_dconv2d_rows[grid](
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        conv_group_norm_silu_backward_dconv2d_loop[grid](
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
-            dbias, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
-            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
-            dbias.stride(0),
+            dbias, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+            *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            **constants, PASS=1, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, MERGE),)
+        conv_group_norm_silu_backward_dconv2d_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
+            dbias, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+            *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+            VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            **constants, PASS=2, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        )  # fmt: skip
+    elif variant == "rows":
+        grid = (lib.cdiv(rows, ROWS),)
+        conv_group_norm_silu_backward_dconv2d_rows[grid](
+            *arguments,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dconv2d_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
-            dconv2d, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
+            dbias, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
-            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
+            *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -4626,7 +4465,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
-        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
                 *arguments, PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
@@ -4635,18 +4474,14 @@ def launch_conv_group_norm_silu_backward_dconv2d(
                 dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dconv2d_channels_rows[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
-            dbias, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
-            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
-            dbias.stride(0),
+            *arguments,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             **constants, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
             *arguments, PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
@@ -4656,8 +4491,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
 
 def choose_conv_group_norm_silu_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
-    places: int, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, gpu: lib.Gpu,
+    row: int, places: int, one_tap: bool, as_rows: bool, patched: bool, covered: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    pad4_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = ((1, M, N), phases, channels, operand_bytes, itemsize, stored_bytes, gpu)
@@ -4677,24 +4513,31 @@ def choose_conv_group_norm_silu_backward_dx(
         ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
-        ), "planes", channels, operand_bytes if places * itemsize % 16 else 0, 2, 8, places),
+        ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
+        ("patches", patched and 2 <= itemsize <= 4, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, 8, covered, (row if packed_bytes else N) * stored_bytes % 16 > 0),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
         ("mixed", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
             BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 1 if channels % 4 > 0 and channels > 1 else 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * channels, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(taps * channels, BLOCK_K * PARTS),
-        ), "packed", taps * channels, 0, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
+        ), "packed", taps * channels, packed_bytes, 2, 8 if channels == 1 else 1 if channels % 2 else 2 if channels % 4 else 4 if channels % 8 else 8),
         ("taps", gpu.shared >= (99 if itemsize <= 2 else 64) and itemsize <= 4, lib.tile(
             BLOCK_M := 128 if (itemsize <= 2 or gpu.shared >= 227) and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
@@ -4702,24 +4545,31 @@ def choose_conv_group_norm_silu_backward_dx(
             8 if BLOCK_N == 128 and (itemsize == 4 or N % 16 > 0) else 4, 3,
             PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), taps * lib.cdiv(padded, BLOCK_K))),
             CHUNK=lib.cdiv(taps * lib.cdiv(padded, BLOCK_K), PARTS),
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("pad4", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+            BLOCK_M := 128 if itemsize <= 2 or gpu.shared >= 227 else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))), BLOCK_K := 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+            PARTS=(PARTS := lib.parts((4 if BLOCK_N <= 64 else 2) * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(taps * 4 * lib.cdiv(channels, 4), BLOCK_K * PARTS),
+        ), "pad4", taps * 4 * lib.cdiv(channels, 4), pad4_bytes),
         ("terms", gpu.shared >= 64 and itemsize <= 4, lib.tile(
             128 if itemsize <= 2 or gpu.shared >= 227 else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize, 8 if BLOCK_N == 128 else 4,
-            4,
+            1 if channels % 4 > 0 and channels > 1 and 2 * packed_bytes < operand_bytes else 4,
         ), "gathered", taps * channels),
         ("small", True, lib.tile(64, 64, 32, 4, 1), "gathered", taps * channels),
     )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dx(
-    x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad, groups
+    x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad
 ) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = conv2d_kept.shape
-    Cg = F // groups
+    c_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
     places = H * W
@@ -4727,12 +4577,17 @@ def launch_conv_group_norm_silu_backward_dx(
         R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w) and not lib.repeats(dconv2d, w)
     )
     as_rows = dconv2d.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
+    patched = lib.takes_patches(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), copied=True)
+    packed_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
+    pad4_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
+    padded_bytes = lib.packed_bytes(dconv2d.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16)
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
-        M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1,
-        depth=Cg * R * S * groups, places=places, one_tap=one_tap, as_rows=as_rows,
-        itemsize=w.element_size(), stored_bytes=dx.element_size(),
-        operand_bytes=dconv2d.nbytes + w.nbytes, gpu=gpu,
+        M=M, N=C, channels=F, padded=c_padded, taps=R * S, phases=1, depth=F * R * S, row=W,
+        places=places, one_tap=one_tap, as_rows=as_rows, patched=patched,
+        covered=lib.covered(N, H, W, apart=dx.stride(3)), itemsize=w.element_size(),
+        stored_bytes=dx.element_size(), operand_bytes=dconv2d.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, pad4_bytes=pad4_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = (
@@ -4745,29 +4600,28 @@ def launch_conv_group_norm_silu_backward_dx(
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
-    INDEX = (
-        tl.int32
-        if max(H * N * W, Cg * R * S * groups, *dconv2d.shape) < 2_000_000_000
-        else tl.int64
-    )
+    INDEX = tl.int32 if max(H * N * W, F * R * S, *dconv2d.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
     dx_sum_parts = lib.workspace(config, (M, C), compute, dconv2d.device)
+    if variant in ("patches", "wide", "taps"):
+        dconv2d_padded = lib.padded(dconv2d.permute(0, 2, 3, 1), 16)
+        w_padded = lib.padded(w.permute(1, 2, 3, 0), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
-        w = lib.reshaped(w, Cg * groups, C)
+        dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, F)
+        w = lib.reshaped(w, F, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
         dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
         grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
-            dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, Cg * groups, *dx.stride(),
+            dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, F, *dx.stride(),
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
-        w = lib.reshaped(w, Cg * groups, C)
+        dconv2d = lib.reshaped(dconv2d, N, F, H * W)
+        w = lib.reshaped(w, F, C)
         dx = dx.view(N, C, H * W)
         dconv2d_tiles, trans_dconv2d = lib.tiles(dconv2d.mT, BLOCK_M, BLOCK_K)
         w_tiles, trans_w = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
@@ -4775,27 +4629,60 @@ def launch_conv_group_norm_silu_backward_dx(
             min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),
         )
         conv_group_norm_silu_backward_dx_planes[grid](
-            dconv2d_tiles, w_tiles, dx, N, H * W, C, Cg * groups, *dx.stride(),
+            dconv2d_tiles, w_tiles, dx, N, H * W, C, F, *dx.stride(),
             TRANS_DCONV2D=trans_dconv2d, TRANS_W=trans_w, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
+    elif variant == "patches":
+        PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(
+            BLOCK_M, N, H, W, steps=R * S * lib.cdiv(c_padded, BLOCK_K), apart=dx.stride(3)
+        )
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(H, PATCH_H) * triton.cdiv(W, PATCH_W2)
+        dconv2d_padded_patches = lib.descriptor(
+            dconv2d_padded, PATCH_N_, PATCH_H, PATCH_W2, BLOCK_K
+        )
+        w_padded_tiles = lib.descriptor(w_padded.reshape(C, R * S * c_padded), BLOCK_N, BLOCK_K)
+        grid = (
+            (
+                min(3 * gpu.sms, PATCHES * lib.cdiv(C, BLOCK_N))
+                if config["FLAT"]
+                else PATCHES * lib.cdiv(C, BLOCK_N)
+            ),
+        )
+        conv_group_norm_silu_backward_dx_patches[grid](
+            dconv2d_padded_patches, w_padded_tiles, dx, C, c_padded, N, H, W, *dx.stride(),
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad,
+            COMPUTE=COMPUTE, PRECISION=PRECISION,
+            VEC_DX=lib.vec(dx.stride(0), dx.stride(1), dx.stride(2), W), enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
-        w = lib.reshaped(w, Cg * groups, C, R * S)
+        w_padded = lib.reshaped(w_padded, C, R * S, c_padded)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_taps[grid](
-            dconv2d, w, dx, H * N * W, C, Cg * groups, H * W, Cg, W, H, P, Q, *dconv2d.stride(),
-            *w.stride(), *dx.stride(),
+            dconv2d_padded, w_padded, dx, H * N * W, C, c_padded, H * W, W, H, P, Q,
+            *dconv2d_padded.stride(), *w_padded.stride(), *dx.stride(),
             R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     else:
-        w = lib.reshaped(w, Cg * groups, C, R * S)
+        if variant == "mixed":
+            dconv2d = lib.in_lines(dconv2d.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            w = lib.in_lines(w.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
+        elif variant == "pad4":
+            dconv2d = lib.padded(dconv2d.permute(0, 2, 3, 1), 4).permute(0, 3, 1, 2)
+            w = lib.padded(w.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
+            F = 4 * lib.cdiv(F, 4)
+        w = lib.reshaped(w, F, C, R * S)
         grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_tiles[grid](
             dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
             *dx.stride(),
-            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
+            F=F, R=R, S=S, INDEX=INDEX,
+            VEC_DCONV2D=math.gcd(16, dconv2d.stride(0), dconv2d.stride(2), dconv2d.stride(3)),
+            pad=pad, RUN_DCONV2D=dconv2d.stride(1) == 1 < F,
+            VEC_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, dx_sum_parts_ptr=dx_sum_parts, **config,
         )  # fmt: skip
     if dx_sum_parts is not None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(C, max(32, min(256, 2048 // PARTS))),)
@@ -4817,7 +4704,7 @@ def choose_conv_group_norm_silu_backward_dw(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
         ("patches", patched and 2 <= itemsize <= 4, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and (row if packed_bytes else N) * stored_bytes % 16 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 16 if padded % 32 and (itemsize > 2 or padded < 32) else 64 if 2 * lib.cdiv(padded, 64) == lib.cdiv(padded, 32) else 32)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
@@ -4859,24 +4746,22 @@ def choose_conv_group_norm_silu_backward_dw(
 
 
 def launch_conv_group_norm_silu_backward_dw(
-    x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad, groups
+    x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad
 ) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F, _, R, S = w.shape
     _, _, P, Q = conv2d_kept.shape
-    Cg = F // groups
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
-    N_ = Cg * groups
     patched = lib.takes_patches(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), copied=True)
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0))
     pad4_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16)
     gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dw(
-        M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q, row=S,
+        M=M, N=F, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q, row=S,
         patched=patched, covered=lib.covered(C, R, S, apart=dw.stride(3)),
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dconv2d.nbytes, packed_bytes=packed_bytes,
@@ -4895,7 +4780,7 @@ def launch_conv_group_norm_silu_backward_dw(
     )
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     PARTS = config.get("PARTS", 1)
-    dw_sum_parts = lib.workspace(config, (M, N_), compute, dconv2d.device)
+    dw_sum_parts = lib.workspace(config, (M, F), compute, dconv2d.device)
     if variant in ("patches", "wide", "taps"):
         x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
         dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
@@ -4910,23 +4795,22 @@ def launch_conv_group_norm_silu_backward_dw(
         )
         grid = (
             (
-                min(3 * gpu.sms, PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(N_, BLOCK_N)
+                else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
         conv_group_norm_silu_backward_dw_patches[grid](
-            x_padded_patches, dconv2d_padded_tiles, dw, Cg * groups, n__padded, C, R, S,
-            *dw.stride(),
+            x_padded_patches, dconv2d_padded_tiles, dw, F, n__padded, C, R, S, *dw.stride(),
             P=P, Q=Q, PATCH_C2=PATCH_C2, PATCH_R=PATCH_R, PATCH_S=PATCH_S, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION, VEC_DW=lib.vec(dw.stride(0), dw.stride(1), dw.stride(2), S),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        dconv2d_padded = lib.reshaped(dconv2d_padded, F, P * Q, n__padded)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_group_norm_silu_backward_dw_taps[grid](
-            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W,
+            x_padded, dconv2d_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
             P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
@@ -4939,20 +4823,20 @@ def launch_conv_group_norm_silu_backward_dw(
             x = lib.padded(x.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
             dconv2d = lib.padded(dconv2d.permute(1, 2, 3, 0), 4).permute(3, 0, 1, 2)
             N = 4 * lib.cdiv(N, 4)
-        dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
-        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        dconv2d = lib.reshaped(dconv2d, N, F, P * Q)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_group_norm_silu_backward_dw_tiles[grid](
-            x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, *x.stride(),
-            *dconv2d.stride(), *dw.stride(),
+            x, dconv2d, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dconv2d.stride(),
+            *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, VEC_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, RUN_X=x.stride(0) == 1 < N,
             VEC_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, dw_sum_parts_ptr=dw_sum_parts, **config,
         )  # fmt: skip
     if dw_sum_parts is not None:
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N_, max(32, min(256, 2048 // PARTS))),)
+        grid = (lib.cdiv(M, 2) * lib.cdiv(F, max(32, min(256, 2048 // PARTS))),)
         conv_group_norm_silu_backward_dw_combine[grid](
-            dw_sum_parts, dw, C * R * S, Cg * groups, R * S, S, R, *dw.stride(),
+            dw_sum_parts, dw, C * R * S, F, R * S, S, R, *dw.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2,
             BLOCK_N=max(32, min(256, 2048 // PARTS)), PARTS=PARTS, AHEAD=min(64, lib.pow2(PARTS)),
         )  # fmt: skip
@@ -5003,13 +4887,9 @@ def launch_conv_group_norm_silu_backward(
         groups,
     )
     if dx is not None:
-        launch_conv_group_norm_silu_backward_dx(
-            x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad, groups
-        )
+        launch_conv_group_norm_silu_backward_dx(x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad)
     if dw is not None:
-        launch_conv_group_norm_silu_backward_dw(
-            x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad, groups
-        )
+        launch_conv_group_norm_silu_backward_dw(x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad)
 
 
 def allocate_conv_group_norm_silu_backward(

@@ -639,6 +639,103 @@ def depthwise_conv2d_backward_dx_box(
 
 
 @triton.jit
+def depthwise_conv2d_backward_dw_rows(
+    dy_ptr, x_ptr, dw_ptr, rows, cols, PQ, RS, Q, P, S, R, H, W, dy_n, dy_c, dy_pq, x_0,
+    x_1, x_2, x_3, dw_row,
+    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
+    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    n = (col // PQ).to(tl.int64)
+    c = row // RS
+    pq = (col % PQ).to(tl.int64)
+    p = (col // Q % P).to(tl.int64)
+    r = row // S % R
+    q = (col % Q).to(tl.int64)
+    s = row % S
+    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + pq * dy_pq, mask=inside).to(COMPUTE)
+    x_h = p * stride + r - pad
+    x_w = q * stride + s - pad
+    x = tl.load(
+        x_ptr + n * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
+        mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+        other=0.0,
+    ).to(COMPUTE)
+    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0))
+    dw = tl.sum(tl.where(inside, dy * x, 0.0), 1, keep_dims=True)
+    tl.store(dw_ptr + row * dw_row, dw, mask=row < rows)
+
+
+@triton.jit
+def depthwise_conv2d_backward_dw_loop(
+    dy_ptr, x_ptr, dw_ptr, rows, N, cols, RS, Q, S, R, H, W, dy_n, dy_c, dy_pq, x_0, x_1,
+    x_2, x_3, dw_row,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
+    dw_sum_part_ptr=None,
+):  # fmt: skip
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
+
+    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
+    """
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
+    dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
+    x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part, begin, end = 0, 0, N * blocks
+    if PASS > 0:
+        part = tl.program_id(1)
+        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    c = row // RS
+    r = row // S % R
+    s = row % S
+    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0))
+    if PASS <= 1:
+        dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for step in range(begin, end):
+            line = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+            inside = (row < rows) & (col < cols)
+            dy = tl.load(
+                dy_ptr + line * dy_n + c * dy_c + col.to(tl.int64) * dy_pq, mask=inside
+            ).to(COMPUTE)
+            p = (col // Q).to(tl.int64)
+            x_h = p * stride + r - pad
+            q = (col % Q).to(tl.int64)
+            x_w = q * stride + s - pad
+            x = tl.load(
+                x_ptr + line * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
+                mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+                other=0.0,
+            ).to(COMPUTE)
+            dw_sum_acc += tl.where(inside, dy * x, 0.0)
+        dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
+        if PASS == 1:
+            tl.store(dw_sum_part_ptr + row * PARTS + part, dw_sum, mask=row < rows)
+    else:
+        parts = tl.arange(0, PARTS_POW2)[None, :]
+        dw_sum_parts = tl.load(
+            dw_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        )
+        dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
+    if PASS != 1:
+        tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < rows)
+
+
+@triton.jit
 def depthwise_conv2d_backward_dw_box(
     dy_ptr, x_ptr, dw_ptr, rows, S, N, P, Q, R, H, W, dy_0, dy_1, dy_2, dy_3, x_0, x_1, x_2,
     x_3, dw_0, dw_1, dw_2,
@@ -811,11 +908,48 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         )  # fmt: skip
 
 
-def choose_depthwise_conv2d_backward_dw(cols: int) -> tuple[str, dict]:
+def choose_depthwise_conv2d_backward_dw(
+    rows: int, cols: int, col_run: int, col_runs: int, line: int, slid: int, strided: bool,
+    gpu: lib.Gpu,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # right for every shape: reducers as loops
-    return "box", dict(
-        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    # lines of terms are shorter than what they slide along: lanes run along that
+    if line < slid:
+        return "box", dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(slid)))), ROWS=256 // BLOCK, num_warps=4,
+        )  # fmt: skip
+    # too few rows to fill the GPU: several programs share one
+    if lib.cdiv(
+        rows, 32 if strided else 2048 // min(2048, max(16, lib.pow2(col_run)))
+    ) < 2 * gpu.sms and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192):
+        BLOCK = min(
+            64 if strided else 2048 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+        )
+        ROWS = 32 if strided else min(16, 2048 // BLOCK, lib.pow2(max(1, rows)))
+        PARTS = lib.spread(
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+        )
+        return "split", dict(
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
+    # a row fits in registers
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
+            num_warps=max(8, BLOCK // 256),
+        )  # fmt: skip
+    # a row fits in registers
+    if 0 < cols <= 4096 and not strided:
+        return "rows", dict(
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
+        )  # fmt: skip
+    # any width
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if strided else 2048, max(16, lib.pow2(col_run)))),
+        ROWS=64 if strided else 2048 // BLOCK, num_warps=8,
     )  # fmt: skip
 
 
@@ -824,16 +958,66 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     N, C, H, W = x.shape
     _, R, S = w.shape
     _, _, P, Q = dy.shape
-    rows = C * R
-    _, config = choose_depthwise_conv2d_backward_dw(cols=S)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(S, config["BLOCK"]),)
-    depthwise_conv2d_backward_dw_box[grid](
-        dy, x, dw, C * R, S, N, P, Q, R, H, W, *dy.stride(), *x.stride(), *dw.stride(),
-        COMPUTE=COMPUTE, stride=stride, pad=pad,
-        VEC=lib.vec(S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
-        enable_fp_fusion=True, **config,
+    rows = C * R * S
+    places = C * R
+    variant, config = choose_depthwise_conv2d_backward_dw(
+        rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N, line=Q, slid=S,
+        strided=0 < dy.stride(1) < dy.stride(2), gpu=lib.gpu(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    constants = dict(COMPUTE=COMPUTE, stride=stride, pad=pad, enable_fp_fusion=True)
+    if variant == "box":
+        grid = (lib.cdiv(places, ROWS) * lib.cdiv(S, config["BLOCK"]),)
+        depthwise_conv2d_backward_dw_box[grid](
+            dy, x, dw, C * R, S, N, P, Q, R, H, W, *dy.stride(), *x.stride(), *dw.stride(),
+            VEC=lib.vec(S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
+            **constants, **config,
+        )  # fmt: skip
+    elif variant == "split":
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
+        dy = lib.reshaped(dy, N, C, P * Q)
+        dw = dw.view(C * R * S)
+        dw_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        depthwise_conv2d_backward_dw_loop[grid](
+            dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
+            dw.stride(0),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
+            **constants, PASS=1, dw_sum_part_ptr=dw_sum_part, **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, MERGE),)
+        depthwise_conv2d_backward_dw_loop[grid](
+            dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
+            dw.stride(0),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
+            **constants, PASS=2, dw_sum_part_ptr=dw_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        )  # fmt: skip
+    elif variant in ("strided", "rows"):
+        dy = lib.reshaped(dy, N, C, P * Q)
+        dw = dw.view(C * R * S)
+        grid = (lib.cdiv(rows, ROWS),)
+        depthwise_conv2d_backward_dw_rows[grid](
+            dy, x, dw, C * R * S, N * P * Q, P * Q, R * S, Q, P, S, R, H, W, *dy.stride(),
+            *x.stride(), dw.stride(0),
+            VEC=lib.vec(N * P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
+            **constants, **config,
+        )  # fmt: skip
+    else:
+        dy = lib.reshaped(dy, N, C, P * Q)
+        dw = dw.view(C * R * S)
+        grid = (lib.cdiv(rows, ROWS),)
+        depthwise_conv2d_backward_dw_loop[grid](
+            dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
+            dw.stride(0),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
+            **constants, **config,
+        )  # fmt: skip
 
 
 def choose_depthwise_conv2d_backward_db(
@@ -842,7 +1026,9 @@ def choose_depthwise_conv2d_backward_db(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         BLOCK = min(
             64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )

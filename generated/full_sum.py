@@ -78,7 +78,9 @@ def choose_full_sum(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(

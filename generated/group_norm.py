@@ -1029,89 +1029,17 @@ def group_norm_backward_dx_rows(
 
 
 @triton.jit
-def group_norm_backward_dx_lines(
-    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr,
-    dgain_ptr, dbias_ptr, eps, N, cols, Cg, count, dy_n, dy_row, dy_b, gain_row, var_sum_n,
-    var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
-    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    LINES: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One row a program, held in registers as LINES lines of BLOCK elements."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
-    dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
-    x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
-    dx_row = dx_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64)
-    line = tl.arange(0, LINES)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c1 = row // Cg
-    inside = (line < N) & (col < cols)
-
-    dy = tl.load(
-        dy_ptr + tl.cast(line, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_b,
-        mask=inside,
-        other=0.0,
-    ).to(COMPUTE)
-    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
-    var_sum = tl.load(
-        var_sum_ptr + tl.cast(line, tl.int64) * var_sum_n + c1 * var_sum_c1, mask=line < N
-    )
-    dvar_sum = tl.load(
-        dvar_sum_ptr + tl.cast(line, tl.int64) * dvar_sum_n + c1 * dvar_sum_c1, mask=line < N
-    )
-    x = tl.load(
-        x_ptr + tl.cast(line, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_b,
-        mask=inside,
-        other=0.0,
-    ).to(COMPUTE)
-    mu_sum = tl.load(
-        mu_sum_ptr + tl.cast(line, tl.int64) * mu_sum_n + c1 * mu_sum_c1, mask=line < N
-    )
-    dmu_sum = tl.load(
-        dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=line < N
-    )
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
-    #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-    #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-    dx = (
-        dy * gain * lib.rsqrt(var_sum / count + eps)
-        + dvar_sum
-        / (var_sum / count + eps)
-        / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-        * (2.0 * (x - mu_sum / count))
-        - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-    )
-    tl.store(
-        dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_b,
-        dx,
-        mask=inside,
-    )
-    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
-    #     y_rsqrt[n, c]))
-    dgain = tl.sum(
-        tl.where(inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0)
-    )
-    tl.store(dgain_ptr + row * dgain_row, dgain)
-    # dbias[c] = sum[n, ...](dy[n, c, ...])
-    dbias = tl.sum(dy)
-    tl.store(dbias_ptr + row * dbias_row, dbias)
-
-
-@triton.jit
 def group_norm_backward_dx_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, gain_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, dx_ptr, eps, rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b,
-    mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, dgain_row, dbias_row, gain_row, dvar_sum_n,
-    dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dgain_ptr, dbias_ptr, eps, rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
+    x_b, mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1,
+    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
@@ -1140,17 +1068,11 @@ def group_norm_backward_dx_loop(
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < cols)
             dy = tl.load(
-                dy_ptr + line * dy_n + row * dy_row + col * dy_b,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
+                dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0
             ).to(COMPUTE)
-            x = tl.load(
-                x_ptr + line * x_n + row * x_row + col * x_b,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
+            x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
+                COMPUTE
+            )
             mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
             var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
             dgain_sum_acc += tl.where(
@@ -1158,6 +1080,21 @@ def group_norm_backward_dx_loop(
             )
 
             dbias_sum_acc += dy
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+            dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
+            dx = (
+                dy * gain * lib.rsqrt(var_sum / count + eps)
+                + dvar_sum
+                / (var_sum / count + eps)
+                / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+                * (2.0 * (x - mu_sum / count))
+                - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+            )
+            tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
         dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
@@ -1175,40 +1112,8 @@ def group_norm_backward_dx_loop(
         )
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-        for step in range(begin, end):
-            line = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < rows) & (col < cols)
-            dy = tl.load(
-                dy_ptr + line * dy_n + row * dy_row + col * dy_b,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-            var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-            dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-            x = tl.load(
-                x_ptr + line * x_n + row * x_row + col * x_b,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-            dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
-            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-            dx = (
-                dy * gain * lib.rsqrt(var_sum / count + eps)
-                + dvar_sum
-                / (var_sum / count + eps)
-                / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-                * (2.0 * (x - mu_sum / count))
-                - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-            )
-            tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
 
 
 @triton.jit
@@ -1267,16 +1172,16 @@ def group_norm_backward_dx_channels_rows(
 
 @triton.jit
 def group_norm_backward_dx_channels_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, gain_ptr, dvar_sum_ptr,
-    dmu_sum_ptr, dx_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
-    x_b, mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, dgain_row, dbias_row, gain_row,
-    dvar_sum_n, dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
+    x_b, mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1,
+    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dgain_sum_part_ptr=None, dbias_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
@@ -1303,16 +1208,8 @@ def group_norm_backward_dx_channels_loop(
             inside = (row < rows) & (col < cols)
             n = (col // batch).to(tl.int64)
             b = (col % batch).to(tl.int64)
-            dy = tl.load(
-                dy_ptr + n * dy_n + row * dy_row + b * dy_b,
-                mask=inside,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            x = tl.load(
-                x_ptr + n * x_n + row * x_row + b * x_b,
-                mask=inside,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
+            dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
+            x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
             mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
             var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
             dgain_sum_acc += tl.where(
@@ -1320,6 +1217,21 @@ def group_norm_backward_dx_channels_loop(
             )
 
             dbias_sum_acc += tl.where(inside, dy, 0.0)
+            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+            dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+            dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
+            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
+            dx = (
+                dy * gain * lib.rsqrt(var_sum / count + eps)
+                + dvar_sum
+                / (var_sum / count + eps)
+                / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
+                * (2.0 * (x - mu_sum / count))
+                - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
+            )
+            tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
         dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
 
         dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
@@ -1337,38 +1249,8 @@ def group_norm_backward_dx_channels_loop(
         )
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
-        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
-        for start in range(begin, end, BLOCK):
-            col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-            inside = (row < rows) & (col < cols)
-            n = (col // batch).to(tl.int64)
-            b = (col % batch).to(tl.int64)
-            dy = tl.load(
-                dy_ptr + n * dy_n + row * dy_row + b * dy_b,
-                mask=inside,
-                eviction_policy="evict_first",
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-            var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
-            dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-            x = tl.load(
-                x_ptr + n * x_n + row * x_row + b * x_b, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-            dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
-            # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
-            #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
-            #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
-            dx = (
-                dy * gain * lib.rsqrt(var_sum / count + eps)
-                + dvar_sum
-                / (var_sum / count + eps)
-                / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-                * (2.0 * (x - mu_sum / count))
-                - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-            )
-            tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+        tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+        tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
 
 
 @triton.jit
@@ -1463,7 +1345,9 @@ def choose_group_norm_backward_mu_sum(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         BLOCK = min(
             256 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )
@@ -1579,7 +1463,9 @@ def choose_group_norm_backward_dy_rsqrt_sum(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
@@ -1729,60 +1615,44 @@ def launch_group_norm_backward_dvar_sum(
 
 def choose_group_norm_backward_dx(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, strided: bool,
-    aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # a row fits in registers, its runs as lines
-    if (
-        not channels_last
-        and 512 <= cols
-        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
-        and not strided
-    ):
-        return "lines", dict(
-            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
-            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
-        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
-        and cols > (2048 if strided else 8192)
+        and lib.cdiv(rows, 32 if strided else 2048 // min(2048, max(16, lib.pow2(col_run))))
+        < 2 * gpu.sms
+        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192)
     ):
         BLOCK = min(
-            64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
+            64 if strided else 2048 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )
-        ROWS = 32 if strided else min(16, 4096 // BLOCK, lib.pow2(max(1, rows)))
+        ROWS = 32 if strided else min(16, 2048 // BLOCK, lib.pow2(max(1, rows)))
         PARTS = lib.spread(
-            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
-            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), PARTS_POW2=max(PARTS, 256),
-            num_warps=8 if strided else 4,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
+    if not channels_last and 0 < cols <= 4096 and not strided:
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
         )  # fmt: skip
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=(BLOCK := min(32 if strided else 4096, max(16, lib.pow2(col_run)))),
-            ROWS=64 if strided else 4096 // BLOCK, num_warps=8,
+            BLOCK=(BLOCK := min(32 if strided else 2048, max(16, lib.pow2(col_run)))),
+            ROWS=64 if strided else 2048 // BLOCK, num_warps=8,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
@@ -1794,31 +1664,22 @@ def choose_group_norm_backward_dx(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
             PARTS_POW2=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    # a row fits in registers
     if strided and 0 < cols <= 512:
         return "channels_strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=4 if BLOCK <= 128 and not in_f64 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
+            num_warps=max(8, BLOCK // 256),
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= (16384 if in_f64 else 32768) and not strided:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512) if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
-        )  # fmt: skip
+    if 0 < cols <= 4096 and not strided:
         return "channels_rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1),
-        BLOCK=2048 // ROWS if strided else 4096, num_warps=8,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -1837,54 +1698,47 @@ def launch_group_norm_backward_dx(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
-    in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
     variant, config = choose_group_norm_backward_dx(
         rows=rows, cols=batch * N, col_run=batch, col_runs=N,
         channels_last=dx.stride(1) < dx.stride(-1), strided=dx.stride(1) < dx.stride(-1),
-        aligned=batch * N * dx.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(dmu_sum.device),
     )  # fmt: skip
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
+    ROWS = config["ROWS"]
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dmu_sum.device)
     arguments = (
-        dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups,
-        batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
-        *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
-        *dmu_sum.stride(), *dx.stride(),
+        dy, x, mu_sum, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups, N,
+        batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+        gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
+        dbias.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
     )  # fmt: skip
-    if variant == "lines":
-        grid = (rows,)
-        group_norm_backward_dx_lines[grid](
-            dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, N, batch, Cg,
-            batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
-            *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
-            dbias.stride(0),
-            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
+    if variant == "split":
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
-        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
-        for PASS in (1, 2):
-            group_norm_backward_dx_loop[grid](
-                dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups, N,
-                batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
-                dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
-                *dx.stride(),
-                VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, PASS=PASS, dgain_sum_part_ptr=dgain_sum_part,
-                dbias_sum_part_ptr=dbias_sum_part, **config,
-            )  # fmt: skip
+        grid = (lib.cdiv(rows, ROWS), PARTS)
+        group_norm_backward_dx_loop[grid](
+            *arguments,
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            **constants, PASS=1, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part, **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, MERGE),)
+        group_norm_backward_dx_loop[grid](
+            *arguments,
+            VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            **constants, PASS=2, dgain_sum_part_ptr=dgain_sum_part,
+            dbias_sum_part_ptr=dbias_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        )  # fmt: skip
     elif variant == "rows":
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dx_rows[grid](
             dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
             batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
@@ -1894,12 +1748,9 @@ def launch_group_norm_backward_dx(
             **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dx_loop[grid](
-            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups, N,
-            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
-            dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
-            *dx.stride(),
+            *arguments,
             VEC=lib.vec(batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -1907,16 +1758,20 @@ def launch_group_norm_backward_dx(
         PARTS = config["PARTS"]
         dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
-        grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
+        grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             group_norm_backward_dx_channels_loop[grid](
-                *arguments, PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+                dy, x, mu_sum, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+                batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+                *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+                dgain.stride(0), dbias.stride(0),
+                PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
                 VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
                 **constants, PASS=PASS, dgain_sum_part_ptr=dgain_sum_part,
                 dbias_sum_part_ptr=dbias_sum_part, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dx_channels_rows[grid](
             dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
             batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
@@ -1926,9 +1781,13 @@ def launch_group_norm_backward_dx(
             **constants, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dx_channels_loop[grid](
-            *arguments, PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+            dy, x, mu_sum, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            dgain.stride(0), dbias.stride(0),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -1940,7 +1799,9 @@ def choose_group_norm_backward_deps(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         BLOCK = min(
             64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )

@@ -101,7 +101,9 @@ def choose_huber(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS
         PARTS = lib.spread(
@@ -319,14 +321,14 @@ def huber_backward_rows(
 
 @triton.jit
 def huber_backward_loop(
-    x_ptr, t_ptr, ddelta_ptr, dx_ptr, dt_ptr, dloss, delta, cols, x_col, t_col, dx_col,
+    x_ptr, t_ptr, dx_ptr, dt_ptr, ddelta_ptr, dloss, delta, cols, x_col, t_col, dx_col,
     dt_col,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     ddelta_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
@@ -350,16 +352,8 @@ def huber_backward_loop(
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < cols)
-            x = tl.load(
-                x_ptr + col * x_col,
-                mask=col < cols,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            t = tl.load(
-                t_ptr + col * t_col,
-                mask=col < cols,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
+            x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+            t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
             # e[...] = abs(x[...] - t[...])
             e = tl.abs(x - t)
             ddelta_sum_acc += tl.where(
@@ -372,6 +366,15 @@ def huber_backward_loop(
                 ),
                 0.0,
             )
+            # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
+            #     / batch_ * delta)
+            de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+            # dx[...] = de[...] * sign(x[...] - t[...])
+            dx = de * lib.sign(x - t)
+            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+            # dt[...] = -(de[...] * sign(x[...] - t[...]))
+            dt = -(de * lib.sign(x - t))
+            tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
         ddelta_sum = tl.sum(ddelta_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(ddelta_sum_part_ptr + row * PARTS + part, ddelta_sum, mask=row < 1)
@@ -382,173 +385,42 @@ def huber_backward_loop(
         )
         ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
-            x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(
-                COMPUTE
-            )
-            t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(
-                COMPUTE
-            )
-            e = tl.abs(x - t)
-            # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
-            #     / batch_ * delta)
-            de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
-            # dx[...] = de[...] * sign(x[...] - t[...])
-            dx = de * lib.sign(x - t)
-            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-            # dt[...] = -(de[...] * sign(x[...] - t[...]))
-            dt = -(de * lib.sign(x - t))
-            tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
-
-
-@triton.jit
-def huber_backward_two_pass(
-    tickets_ptr, x_ptr, t_ptr, ddelta_sum_part_ptr, ddelta_ptr, dx_ptr, dt_ptr, dloss,
-    delta, cols, x_col, t_col, dx_col, dt_col,
-    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr,
-    LAG: tl.constexpr,
-):  # fmt: skip
-    """Program `ticket`: ddelta_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    blocks = tl.cdiv(cols, BLOCK)
-    dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
-    delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
-    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
-
-    if ticket < tl.cdiv(1, ROWS) * blocks:
-        tile, part = ticket // blocks, ticket % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        # batch_ = sum[...](1)
-        batch_ = cols
-        mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
-        mul_batch__ = dloss / batch_.to(COMPUTE) * delta
-        # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
-        #     delta) + -0.5 * (dloss / batch_ * delta)))
-        ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        # e[...] = abs(x[...] - t[...])
-        e = tl.abs(x - t)
-        ddelta_sum_acc += tl.where(
-            inside,
-            tl.where(
-                e < delta,
-                0.0,
-                dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
-                + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
-            ),
-            0.0,
-        )
-        tl.store(
-            ddelta_sum_part_ptr + row * blocks + part,
-            tl.sum(ddelta_sum_acc, 1, keep_dims=True),
-            mask=row < 1,
-        )
-        tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
-
-    lagging = ticket - blocks - LAG
-    if lagging >= 0:
-        tile, part = lagging // blocks, lagging % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
-        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        batch_ = cols
-        mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
-        mul_batch__ = dloss / batch_.to(COMPUTE) * delta
-        ddelta_sum_parts = tl.load(
-            ddelta_sum_part_ptr + row * blocks + parts, mask=(row < 1) & (parts < blocks), other=0.0
-        )
-        ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
-        tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        e = tl.abs(x - t)
-        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss
-        #     / batch_ * delta)
-        de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
-        # dx[...] = de[...] * sign(x[...] - t[...])
-        dx = de * lib.sign(x - t)
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-        # dt[...] = -(de[...] * sign(x[...] - t[...]))
-        dt = -(de * lib.sign(x - t))
-        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+        tl.store(ddelta_ptr + row, ddelta_sum, mask=row < 1)
 
 
 def choose_huber_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
-    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "two_pass", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
-            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
-        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= 16384
-        and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
+            num_warps=max(8, BLOCK // 256),
         )  # fmt: skip
+    # a row fits in registers
+    if 0 < cols <= 4096 and not strided:
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
         )  # fmt: skip
     # any width
-    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        2048 // ROWS if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
     return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -561,14 +433,12 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     dx = dx.view(batch)
     dt = dt.view(batch)
     rows = 1
-    in_f64 = torch.float64 in (x.dtype, t.dtype)
     variant, config = choose_huber_backward(
-        rows=rows, cols=batch, strided=False, aligned=batch * t.element_size() % 8 == 0,
-        in_f64=in_f64, gpu=lib.gpu(t.device),
+        rows=rows, cols=batch, strided=False, gpu=lib.gpu(t.device),
     )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
+    ROWS = config["ROWS"]
+    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)
@@ -576,7 +446,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         # A Python number reaches a kernel as f32.
         dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
     arguments = (
-        x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
+        x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
         dt.stride(0),
     )  # fmt: skip
     constants = dict(
@@ -584,32 +454,22 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), VEC=lib.vec(batch),
         enable_fp_fusion=True,
     )  # fmt: skip
-    if variant == "two_pass":
-        ddelta_sum_part = torch.empty(
-            (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=t.device
-        )
-        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=t.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
-        huber_backward_two_pass[grid](
-            tickets, x, t, ddelta_sum_part, ddelta, dx, dt, dloss, delta, batch, x.stride(0),
-            t.stride(0), dx.stride(0), dt.stride(0),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
+    if variant == "split":
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         ddelta_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2):
-            huber_backward_loop[grid](
-                *arguments, **constants, PASS=PASS, ddelta_sum_part_ptr=ddelta_sum_part, **config,
-            )  # fmt: skip
+        huber_backward_loop[grid](
+            *arguments, **constants, PASS=1, ddelta_sum_part_ptr=ddelta_sum_part,
+            **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, MERGE),)
+        huber_backward_loop[grid](
+            *arguments, **constants, PASS=2, ddelta_sum_part_ptr=ddelta_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        huber_backward_rows[grid](
-            x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
-            dt.stride(0),
-            **constants, **config,
-        )  # fmt: skip
+        huber_backward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
         huber_backward_loop[grid](*arguments, **constants, **config)

@@ -336,7 +336,7 @@ def choose_instance_norm(
     if (
         not channels_last
         and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
-        and cols > (2048 if strided else 32768)
+        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768)
     ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
@@ -375,7 +375,9 @@ def choose_instance_norm(
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
@@ -1224,7 +1226,7 @@ def choose_instance_norm_backward_mu_sum(
     if (
         not channels_last
         and lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms
-        and cols > (2048 if strided else 32768)
+        and cols > ((512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768)
     ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
@@ -1270,7 +1272,9 @@ def choose_instance_norm_backward_mu_sum(
             num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 8192 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
@@ -1438,7 +1442,9 @@ def choose_instance_norm_backward_dgain(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         BLOCK = min(
             64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )
@@ -1545,7 +1551,9 @@ def choose_instance_norm_backward_deps(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         BLOCK = min(
             64 if strided else 4096 // min(4, lib.pow2(max(1, rows))), max(16, lib.pow2(col_run))
         )

@@ -224,13 +224,13 @@ def leaky_relu_backward_rows(
 
 @triton.jit
 def leaky_relu_backward_loop(
-    x_ptr, dy_ptr, dslope_ptr, dx_ptr, slope, cols, x_col, dy_col, dx_col,
+    x_ptr, dy_ptr, dx_ptr, dslope_ptr, slope, cols, x_col, dy_col, dx_col,
     COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dslope_sum_part_ptr=None,
 ):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
     With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
     """
@@ -248,17 +248,12 @@ def leaky_relu_backward_loop(
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < 1) & (col < cols)
-            x = tl.load(
-                x_ptr + col * x_col,
-                mask=col < cols,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
-            dy = tl.load(
-                dy_ptr + col * dy_col,
-                mask=col < cols,
-                eviction_policy="evict_last" if PASS == 0 else "",
-            ).to(COMPUTE)
+            x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+            dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
             dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
+            # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
+            dx = tl.where(x > 0.0, dy, dy * slope)
+            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
         dslope_sum = tl.sum(dslope_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dslope_sum_part_ptr + row * PARTS + part, dslope_sum, mask=row < 1)
@@ -269,142 +264,42 @@ def leaky_relu_backward_loop(
         )
         dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < 1) & (col < cols)
-            x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(
-                COMPUTE
-            )
-            dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
-                COMPUTE
-            )
-            # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
-            dx = tl.where(x > 0.0, dy, dy * slope)
-            tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-
-
-@triton.jit
-def leaky_relu_backward_two_pass(
-    tickets_ptr, x_ptr, dy_ptr, dslope_sum_part_ptr, dslope_ptr, dx_ptr, slope, cols, x_col,
-    dy_col, dx_col,
-    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
-):  # fmt: skip
-    """Program `ticket`: dslope_sum over a block; then a block further back, read again from L2."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    cols = cols // VEC * VEC
-    blocks = tl.cdiv(cols, BLOCK)
-    slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
-    # Tickets in the order in which programs start: none waits for one that has yet to start.
-    ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
-
-    if ticket < tl.cdiv(1, ROWS) * blocks:
-        tile, part = ticket // blocks, ticket % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
-        dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_last").to(
-            COMPUTE
-        )
-        dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
-        tl.store(
-            dslope_sum_part_ptr + row * blocks + part,
-            tl.sum(dslope_sum_acc, 1, keep_dims=True),
-            mask=row < 1,
-        )
-        tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(tickets_ptr + 1 + tile, 1, sem="release")
-
-    lagging = ticket - blocks - LAG
-    if lagging >= 0:
-        tile, part = lagging // blocks, lagging % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        # Until every block of these rows has left its folds.
-        while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        dslope_sum_parts = tl.load(
-            dslope_sum_part_ptr + row * blocks + parts, mask=(row < 1) & (parts < blocks), other=0.0
-        )
-        dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
-        tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
-        dx = tl.where(x > 0.0, dy, dy * slope)
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        tl.store(dslope_ptr + row, dslope_sum, mask=row < 1)
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
+    rows: int, cols: int, strided: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
-    if not strided and gpu.forward_progress and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        return "two_pass", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, LAG=2 * gpu.sms, num_warps=(num_warps := 8),
-            PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
-        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
-        BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
+        BLOCK = 2048 // ROWS
         PARTS = lib.spread(
-            (4 if strided else 128 if cols >= 262144 else 16) * gpu.sms,
-            lib.cdiv(rows, ROWS),
-            min(256 if strided else 1024, lib.cdiv(cols, BLOCK)),
+            (4 if strided else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
-            PARTS_POW2=max(PARTS, 256), num_warps=8,
-        )  # fmt: skip
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if strided and 0 < cols <= 512:
-        return "strided", dict(
-            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
-            ROWS=max(1, (8192 if BLOCK > 128 and not in_f64 else 4096) // BLOCK),
-            num_warps=2 if BLOCK <= 128 and not in_f64 else 4,
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if (
-        0 < cols <= (16384 if in_f64 else 32768)
-        and not strided
-        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
-    ):
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            4 if BLOCK <= 32
-            else 1 if BLOCK <= 1024
-            else 2 if BLOCK <= 2048
-            else 4 if BLOCK <= 8192
-            else 16 if BLOCK <= 16384
-            else 32
+    if strided and 0 < cols <= 512:
+        return "strided", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 2048 // BLOCK),
+            num_warps=max(8, BLOCK // 256),
         )  # fmt: skip
+    # a row fits in registers
+    if 0 < cols <= 4096 and not strided:
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=max(4, BLOCK // 256),
         )  # fmt: skip
     # any width
-    ROWS = min(64, lib.pow2(max(1, rows))) if strided else 1
-    BLOCK = (
-        2048 // ROWS if strided
-        else (4096 if cols <= 24576 else 8192) if not aligned
-        else 16384 if cols <= 65536
-        else 32768
-    )  # fmt: skip
     return "loop", dict(
-        ROWS=ROWS, BLOCK=BLOCK,
-        num_warps=8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
+        ROWS=(ROWS := min(32, lib.pow2(max(1, rows))) if strided else 1), BLOCK=2048 // ROWS,
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -415,47 +310,36 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     x = lib.reshaped(x, batch)
     dx = dx.view(batch)
     rows = 1
-    in_f64 = torch.float64 in (x.dtype, dy.dtype)
     variant, config = choose_leaky_relu_backward(
-        rows=rows, cols=batch, strided=False, aligned=batch * dy.element_size() % 8 == 0,
-        in_f64=in_f64, gpu=lib.gpu(dy.device),
+        rows=rows, cols=batch, strided=False, gpu=lib.gpu(dy.device),
     )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
+    ROWS = config["ROWS"]
+    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
-    arguments = (x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0))
+    arguments = (x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0))
     constants = dict(
         COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), VEC=lib.vec(batch),
         enable_fp_fusion=True,
     )  # fmt: skip
-    if variant == "two_pass":
-        dslope_sum_part = torch.empty(
-            (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
-        )
-        tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
-        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
-        leaky_relu_backward_two_pass[grid](
-            tickets, x, dy, dslope_sum_part, dslope, dx, slope, batch, x.stride(0), dy.stride(0),
-            dx.stride(0),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "split":
-        PARTS = config["PARTS"]
+    if variant == "split":
+        PARTS, MERGE = config["PARTS"], config["MERGE"]
         dslope_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
-        for PASS in (1, 2):
-            leaky_relu_backward_loop[grid](
-                *arguments, **constants, PASS=PASS, dslope_sum_part_ptr=dslope_sum_part, **config,
-            )  # fmt: skip
+        leaky_relu_backward_loop[grid](
+            *arguments, **constants, PASS=1, dslope_sum_part_ptr=dslope_sum_part,
+            **lib.config_without(config, "MERGE"),
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, MERGE),)
+        leaky_relu_backward_loop[grid](
+            *arguments, **constants, PASS=2, dslope_sum_part_ptr=dslope_sum_part,
+            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
+        )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        leaky_relu_backward_rows[grid](
-            x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
-            **constants, **config,
-        )  # fmt: skip
+        leaky_relu_backward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_loop[grid](*arguments, **constants, **config)

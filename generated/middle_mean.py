@@ -91,7 +91,7 @@ def choose_middle_mean(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if row_runs * lib.cdiv(row_run, 32 if strided else 1) < 2 * gpu.sms and cols > (
-        2048 if strided else 8192
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
     ):
         ROWS = min(min(32, lib.pow2(max(1, rows))) if strided else 1, lib.pow2(max(1, row_run)))
         BLOCK = 2048 // ROWS

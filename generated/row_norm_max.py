@@ -163,7 +163,9 @@ def choose_row_norm_max(
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(
@@ -572,7 +574,9 @@ def choose_row_norm_max_backward_y_max_at(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 8192):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 8192
+    ):
         ROWS = min((64 if rows > 1024 else 32), lib.pow2(max(1, rows))) if strided else 1
         BLOCK = (1024 if rows > 1024 else 2048) // ROWS if strided else 2048
         PARTS = lib.spread(
@@ -673,7 +677,9 @@ def choose_row_norm_max_backward_dx(
             PARTS_POW2=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (2048 if strided else 32768):
+    if lib.cdiv(rows, 32 if strided else 1) < 2 * gpu.sms and cols > (
+        (512 if 32 <= rows < 16 * gpu.sms else 2048) if strided else 32768
+    ):
         ROWS = min(32, lib.pow2(max(1, rows))) if strided else 1
         BLOCK = 2048 // ROWS if strided else 8192 if cols >= 262144 else 4096
         PARTS = lib.spread(

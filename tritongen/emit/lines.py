@@ -9,11 +9,13 @@ of that skeleton. Output: its `KernelView`. What a fold leaves is a scalar.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritongen.emit.folds import BY_LINES
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.row_folds import Steps, walked
-from tritongen.emit.row_views import Tile, Walk
+from tritongen.emit.row_views import Tile
 from tritongen.emit.tiles import (
     fold_tile,
     innermost,
@@ -62,8 +64,8 @@ def lines_loop(writer: LinesWriter) -> KernelView:
         writer.kernel.nests, covered(writer), writer.kernel.axes[1]
     )
     steps = Steps(f"tl.minimum({tile.lines} - start, LINES) * {tile.cols}", pairs=BY_LINES)
-    folds = walked(writer, level, steps, mask_redundant)
-    moments = Walk(folds, after=row_values(writer, level) + row_stores(writer))
+    moments = walked(writer, level, steps, mask_redundant)
+    moments = replace(moments, after=row_values(writer, level) + row_stores(writer))
     writer.evict = dict.fromkeys(again, '"evict_first"')
     doc = "One row a program, LINES lines of BLOCK elements at a time: two passes over each row."
     walks = moments, *walk_outputs(writer)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term, term_mask
 from tritongen.emit.folds import MONOIDS, NO_PLACE, PAIRS, Paired, combined
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.row_views import Fold, Lines, Part, Variable
+from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
 from tritongen.emit.text import launch_text, precedence_of, wrap
-from tritongen.emit.tiles import forget_tile, in_blocks, needs, tile_values
+from tritongen.emit.tiles import forget_tile, in_blocks, needs, tile_stores, tile_values
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM, SUM, TERM
@@ -37,22 +37,22 @@ class Steps:
     pairs: Mapping[str, Paired] = field(default_factory=lambda: PAIRS)
 
 
-def walked(
-    writer: KernelWriter, level: Level, steps: Steps, mask_redundant: Set[str]
-) -> tuple[Fold, ...]:
+def walked(writer: KernelWriter, level: Level, steps: Steps, mask_redundant: Set[str]) -> Walk:
     """One pass over the columns; `mask_redundant`: the folds whose masked lanes hold what they start from."""
     folds = _folds(writer, level, steps.pairs)
     starts = [fold.start() for fold in folds]
     comments = [_comment(fold) for fold in folds]
     with in_blocks(writer):
         taken = [fold.take(steps, fold.name in mask_redundant) for fold in folds]
+        stores = tile_stores(writer, level.stores)
     forget_tile(writer)
     ends = [fold.either(steps) if steps.final is None else fold.end(steps) for fold in folds]
     stages = zip(ends, starts, taken, comments, strict=True)
-    return tuple(
+    parts = (
         replace(end, start=start, term=lines, take=take, comment=comment)
         for end, start, (lines, take), comment in stages
     )
+    return Walk(tuple(parts), lines=stores)
 
 
 def merged(

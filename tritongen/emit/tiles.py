@@ -7,7 +7,7 @@ here and in `walks.py`, where the columns come in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from tritongen.emit.row_views import FlatView, RowsView, Tile
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, template_of
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices
+from tritongen.ir.algebra import indices, is_affine_map
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
@@ -209,10 +209,16 @@ def fold_tile(writer: KernelWriter, tensors: tuple[str, ...], axis: int | None =
 
 
 def decoded(writer: KernelWriter, axis: Axis) -> bool:
-    """Whether some tensor takes an axis apart into digits."""
+    """Whether some tensor takes an axis apart into digits, or one of them into a sum with others, `p + r`."""
     names = {d.index for d in axis.digits}
-    parts = (set(run) & names for view in writer.kernel.views for run in view.runs)
-    return any(part and part != names for part in parts)
+    runs = {view.tensor: view.runs for view in writer.kernel.views}
+    parts = (set(run) & names for view in runs.values() for run in view)
+    if any(part and part != names for part in parts):
+        return True
+    seen = {*runs, *(nest.name for nest in writer.kernel.nests)}
+    found = (r for nest in writer.kernel.nests for r in reads(nest.body) if r.tensor not in seen)
+    slid = (indices(c) for r in found for c in r.coords if is_affine_map(c))
+    return any(used & names and used - names for used in slid)
 
 
 def is_row_value(writer: KernelWriter, nest: ir.Nest) -> bool:
@@ -245,6 +251,18 @@ def tile_values(writer: KernelWriter, needed: set[str]) -> None:
     for nest in writer.kernel.nests:
         if nest.name in needed and not is_reducer(nest) and {b.index for b in nest.box} != row:
             writer.value(nest)
+
+
+def tile_stores(writer: KernelWriter, names: Iterable[str]) -> tuple[str, ...]:
+    """Values over the whole tile, and their stores."""
+    nests = {nest.name: nest for nest in writer.kernel.nests}
+    with writer.apart() as lines:
+        for name in names:
+            tile_values(writer, needs(writer, nests[name].body) - set(writer.values))
+            if name not in writer.values:
+                writer.value(nests[name])
+            writer.store(nests[name], writer.values[name][0])
+    return tuple(lines)
 
 
 def needs(writer: KernelWriter, expr: ir.Expr) -> set[str]:

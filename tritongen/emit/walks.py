@@ -17,9 +17,8 @@ from tritongen.emit.tiles import (
     forget_tile,
     in_blocks,
     is_row_value,
-    needs,
     open_tile,
-    tile_values,
+    tile_stores,
     tile_view,
     wide_tensors,
 )
@@ -41,12 +40,12 @@ def loop(writer: KernelWriter) -> KernelView:
     tile = open_walk(writer)
     first, *levels = writer.kernel.levels
     writer.lines += row_values(writer, first)
-    again = tiled_reads(writer) if stores_tile(writer) else ()
+    again = tiled_reads(writer) if stored_behind(writer) else ()
     # Read once more behind the folds, if not by another launch: softmax of few wide rows 2 to 7% slower, said there too.
     writer.evict = dict.fromkeys(again, '"evict_last" if PASS == 0 else ""')
     steps = replace(steps_of_part(tile), final=None)
     walks = [walk_level(writer, level, steps) for level in levels]
-    stores = row_stores(writer, ("part == 0",) if stores_tile(writer) else ())
+    stores = row_stores(writer, ("part == 0",) if stored_behind(writer) else ())
     walks[-1] = replace(walks[-1], after=(*walks[-1].after, *stores))
     writer.evict = dict.fromkeys(again, '"evict_first"')
     outputs = tuple(line for walk in walk_outputs(writer) for line in walk.lines)
@@ -65,7 +64,7 @@ def loop(writer: KernelWriter) -> KernelView:
 def open_walk(writer: KernelWriter) -> Tile:
     """Columns that are taken apart are counted in 32 bits where these are enough."""
     tile, col = open_tile(writer), writer.kernel.axes[1]
-    if col.tail or not decoded(writer, col):
+    if not decoded(writer, col.run):
         return tile
     writer.short.add(col.name)
     return replace(tile, narrow=place_dtype(writer))
@@ -90,8 +89,8 @@ def walk_level(writer: KernelWriter, level: Level, steps: Steps) -> Walk:
     # What only the outer digits move is the same for all lanes of a block, masked ones too.
     run = writer.kernel.axes[1].run
     writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
-    folds = walked(writer, level, steps, mask_redundant)
-    return Walk(folds, after=() if steps.final is False else row_values(writer, level))
+    walk = walked(writer, level, steps, mask_redundant)
+    return replace(walk, after=() if steps.final is False else row_values(writer, level))
 
 
 def row_values(writer: KernelWriter, level: Level) -> Lines:
@@ -115,19 +114,14 @@ def row_stores(writer: KernelWriter, checks: Lines = ()) -> Lines:
 
 def walk_outputs(writer: KernelWriter) -> tuple[Walk, ...]:
     """The last pass: values over the whole tile that are stored."""
-    stored = (n for n in writer.kernel.nests if n.name in writer.kernel.stores)
-    wide = [n for n in stored if not is_row_value(writer, n)]
+    wide = stored_behind(writer)
     if not wide:
         return ()
     writer.fill = {}
-    with in_blocks(writer) as lines:
-        for nest in wide:
-            tile_values(writer, needs(writer, nest.body) - set(writer.values))
-            if nest.name not in writer.values:
-                writer.value(nest)
-            writer.store(nest, writer.values[nest.name][0])
+    with in_blocks(writer):
+        lines = tile_stores(writer, wide)
     forget_tile(writer)
-    return (Walk(lines=tuple(lines)),)
+    return (Walk(lines=lines),)
 
 
 def tiled_reads(writer: KernelWriter) -> tuple[str, ...]:
@@ -144,10 +138,11 @@ def tiled_reads(writer: KernelWriter) -> tuple[str, ...]:
     return tuple(found)
 
 
-def stores_tile(writer: KernelWriter) -> bool:
-    """Whether a value over the whole tile is stored."""
+def stored_behind(writer: KernelWriter) -> list[str]:
+    """The values over the whole tile that are stored in a pass of their own."""
+    done = {name for level in writer.kernel.levels for name in level.stores}
     stored = (n for n in writer.kernel.nests if n.name in writer.kernel.stores)
-    return any(not is_row_value(writer, n) for n in stored)
+    return [n.name for n in stored if not is_row_value(writer, n) and n.name not in done]
 
 
 def _passes(count: int) -> str:

@@ -174,6 +174,12 @@ def extreme(op: str, args: Iterable[Poly]) -> Poly:
 
 
 # ---- looking inside -----------------------------------------------------------------------------
+def is_affine_map(p: Poly) -> bool:
+    """Whether p is indices times sizes, and sizes, in whole numbers."""
+    parts = affine(p)
+    return parts is not None and not is_fractional(p) and all(isinstance(a, Idx) for a in parts[0])
+
+
 def is_fractional(p: Poly) -> bool:
     """Whether some term divides: the value may fail to be an integer."""
     return any(

@@ -276,13 +276,29 @@ def tensors_read(expr: ir.Expr) -> set[str]:
 
 
 def uncast(expr: ir.Expr) -> ir.Expr:
-    return uncast(expr.arg) if isinstance(expr, ir.Cast) else expr
+    """What is cast: a value itself, if it is not rounded to another type and then cast."""
+    return expr.arg if isinstance(expr, ir.Cast) else expr
+
+
+def with_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
+    """expr with indices replaced in all that is read; binders keep theirs."""
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(_, coords):
+                return replace(node, coords=tuple(substitute(c, values) for c in coords))
+            case ir.IndexValue(p):
+                return replace(node, poly=substitute(p, values))
+            case ir.Reduce(_, _, guards):
+                guards = tuple(replace(g, poly=substitute(g.poly, values)) for g in guards)
+                return replace(node, guards=guards)
+        return node
+
+    return ir.rebuild(expr, change)
 
 
 def substitute_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
     """expr with indices replaced by coordinates, binders included where they map to an index."""
-    if not values:
-        return expr
 
     def rename(binder: ir.Binder) -> ir.Binder:
         new = values.get(binder.index)
@@ -291,17 +307,11 @@ def substitute_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
         return replace(binder, index=next(a.name for a in atoms(new) if isinstance(a, Idx)))
 
     def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read(_, coords):
-                return replace(node, coords=tuple(substitute(c, values) for c in coords))
-            case ir.IndexValue(p):
-                return replace(node, poly=substitute(p, values))
-            case ir.Reduce(_, binders, guards):
-                guards = tuple(replace(g, poly=substitute(g.poly, values)) for g in guards)
-                return replace(node, binders=tuple(map(rename, binders)), guards=guards)
+        if isinstance(node, ir.Reduce):
+            return replace(node, binders=tuple(map(rename, node.binders)))
         return node
 
-    return ir.rebuild(expr, change)
+    return ir.rebuild(with_indices(expr, values), change) if values else expr
 
 
 def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
@@ -376,6 +386,54 @@ def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
 
     coords = tuple(map(change_poly, nest.coords))
     return replace(nest, box=spread(nest.box), coords=coords, body=ir.rebuild(nest.body, change))
+
+
+def joined(nests: tuple[ir.Nest, ...], facts: Facts, sizes: Iterable[Poly]) -> tuple[ir.Nest, ...]:
+    """Nests that all read two digits as their number alone, `f1 * q + f0`, with one index for it, as before a split.
+
+    Others of the op may need the digits: channels are a group's and its own in a norm, and one number in a product behind
+    it. `sizes`: words for how many there are.
+    """
+    high, low = next(filter(None, (_number_in(nest, facts) for nest in nests)), (None, None))
+    if high is None or low is None:
+        return nests
+    used = {b.index for nest in nests for b in (*nest.box, *binders_of(nest))}
+    extent = high.hi * low.hi
+    hi = next((size for size in sizes if same(facts, size, extent)), extent)
+    whole = ir.Binder(fresh(low.index.rstrip("0123456789") or low.index, used), Poly(), hi)
+    changed = tuple(_with_number(nest, high, low, whole) for nest in nests)
+    read = {i for n in changed for p in (*n.coords, *coordinates(n.body)) for i in indices(p)}
+    left = {b for nest in changed for b in (*nest.box, *binders_of(nest))} & {high, low}
+    return nests if left or high.index in read else joined(changed, facts, sizes)
+
+
+def _with_number(nest: ir.Nest, high: ir.Binder, low: ir.Binder, whole: ir.Binder) -> ir.Nest:
+    """A nest with one index in place of both; where it has one of them alone, or reads one, that is left."""
+    values = {low.index: index(whole.index) - index(high.index) * low.hi}
+
+    def spread(binders: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
+        if not {high, low} <= set(binders):
+            return binders
+        return tuple(whole if b == low else b for b in binders if b != high)
+
+    def change(node: ir.Expr) -> ir.Expr:
+        return replace(node, binders=spread(node.binders)) if isinstance(node, ir.Reduce) else node
+
+    coords = tuple(substitute(c, values) for c in nest.coords)
+    body = ir.rebuild(with_indices(nest.body, values), change)
+    return replace(nest, box=spread(nest.box), coords=coords, body=body)
+
+
+def _number_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, ir.Binder] | None:
+    """Two digits of one number among the indices of a nest, the higher one first."""
+    ranges = {b.index: b for b in (*nest.box, *binders_of(nest)) if not b.lo.terms}
+    for p in (*nest.coords, *coordinates(nest.body)):
+        weights = {ranges[name]: weight for name, weight in _digits(p) if name in ranges}
+        for low, one in weights.items():
+            for high, weight in weights.items():
+                if high != low and one == poly(1) and same(facts, weight, low.hi):
+                    return high, low
+    return None
 
 
 # ---- one name for one dim -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import binders_of, reads, tensors_read, uncast
+from tritongen.schedule.canonical import binders_of, joined, reads, tensors_read
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
@@ -25,6 +25,7 @@ def group(
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
     gathered = {a.tensor for n in nests for a in fetches(n.body)}
+    sizes = [d for t in (*op.tensors, *op.outputs) for d in t.dims]
     stored = outputs | gathered | padded(nests)
     stored |= multiplied_again(nests, stored, facts)
     stored |= heavy(nests, stored)
@@ -58,8 +59,21 @@ def group(
     for members in groups:
         kind = classify(members, virtual, by_name, facts, only)
         assert kind is not None, "the general nest takes any one root"
-        found.append(kind)
+        found.append(with_numbers(kind, members, virtual, facts, sizes) or kind)
     return tuple(found)
+
+
+def with_numbers(kind: Group, members, virtual, facts: Facts, sizes) -> Group | None:
+    """A product whose digits are those of one number, for what it computes alone; None for all else."""
+    if kind.product is None:
+        return None
+    behind = {n.name: n for root in members for n in closure(root, virtual)}
+    nests = joined((*members, *behind.values()), facts, sizes)
+    if nests == (*members, *behind.values()):
+        return None
+    own, rest = list(nests[: len(members)]), {n.name: n for n in nests[len(members) :]}
+    found = classify(own, rest, {n.name: n for n in nests}, facts)
+    return found if found is not None and found.kind == kind.kind else None
 
 
 def _read_by(root: ir.Nest, virtual: dict[str, ir.Nest]) -> set[str]:
@@ -87,7 +101,9 @@ def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts)
     10,846 (torch 1,147), a gelu behind a transposed convolution 7,887 (1,240).
     """
     virtual = {n.name: n for n in nests if not is_reducer(n) and n.name not in stored}
-    made = {n.name for n in virtual.values() if not isinstance(uncast(n.body), ir.Read)}
+    made = {
+        n.name for n in virtual.values() if any(isinstance(e, ir.Call) for e in ir.walk(n.body))
+    }
     slid, summed = set[str](), dict[str, set[frozenset[int]]]()
     for nest in filter(is_reducer, nests):
         found = [r for r in reads(nest.body) if r.tensor in made]

@@ -90,6 +90,7 @@ class Level:
     folds: tuple[str, ...]
     lines: tuple[str, ...]  # row values that follow from them
     pairs: tuple[Pair, ...] = ()
+    stores: tuple[str, ...] = ()  # values over the whole tile that are stored as it walks
 
 
 @dataclass(frozen=True, slots=True)

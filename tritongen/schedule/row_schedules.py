@@ -6,6 +6,7 @@ copy on one H200 (bytes read plus written) unless a comment says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir.dtypes import DTYPES
@@ -67,7 +68,7 @@ def split_variant(
     row, col = loop.axes
     grid = tiles(row)
     either = (lambda strided, else_: else_) if along else "{} if strided else {}".format
-    merges = not writes
+    merges, few_each = not writes, takes_few(loop)
     paired = any(level.pairs for level in loop.levels)
     # Across: rows and columns of a tile, its warps, programs a multiprocessor.
     tall, deep, few, many = "32", "64", "8", "4"
@@ -76,9 +77,10 @@ def split_variant(
         tall, deep, few, many = (f"({new} if rows > 1024 else {old})" for old, new in pairs)
     deep = "256" if paired else deep
     if col.tail:
-        block_ = block(col, either(deep, f"4096 // min(4, {FEW})"))
-        height = either(tall, f"min(16, 4096 // BLOCK, {FEW})")
-        warps = either(few, "4")
+        most, warps = ("2048", "8") if few_each else ("4096", "4")
+        block_ = block(col, either(deep, f"{most} // min(4, {FEW})"))
+        height = either(tall, f"min(16, {most} // BLOCK, {FEW})")
+        warps = warps if warps == few else either(few, warps)
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
         near = "2048" if merges else "8192 if cols >= 262144 else 4096"
@@ -108,16 +110,31 @@ def split_variant(
     # Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
     # takes 182 us for 4,096 such rows, so about 6 for these.
     least = "8192" if merges or col.tail else "32768"
-    if not along:  # few rows across memory make few tiles: 104 of 4,728 took 155 us in two programs
-        least = f"(2048 if strided else {least})"
+    # Few rows across memory make few tiles: 104 of 4,728 took 155 us in two programs, 405 of 1,688 128 in seven.
+    if not along:
+        across = "(512 if 32 <= rows < 16 * sms else 2048)"
+        least = f"({across} if strided else {least})"
+    tall = f"2048 // {block(col, '2048')}" if few_each and col.tail else "1"
+    many = tiles(row, either("32", tall)) if not along else "rows"
     return Variant(
         "split",
-        f"{tiles(row, either('32', '1')) if not along else 'rows'} < 2 * sms and cols > {least}",
+        f"{many} < 2 * sms and cols > {least}",
         "too few rows to fill the GPU: several programs share one",
         config,
         in_passes(Launch(loop.name, (grid, "PARTS")), last, state),
         in_parts(*state),
     )
+
+
+def takes_few(kernel: KernelPlan) -> bool:
+    """Whether a thread has eight elements at a time: what folds take is stored as it is computed, or slides under the tile.
+
+    Much is done for each of them then. us, H100, where a thread has up to 32, and spills, and so (torch): gradients of
+    group_norm, f32 47 x 640 x 511 in 32 groups 1,885, 242 (123), bf16 112 x 407 x 416 312, 136 (66). Gradients of depthwise
+    weights, by a loop of 4,096 a program, and so: f32 80 x 149 x 40 x 61 by 3 x 5 2,544, 1,567, f16 239 x 381 x 160 x 8 by
+    1 x 3 1,654, 1,208, 136 x 649 x 19 x 96 by 2 x 5 937, 801; 16,384 in registers, f32 14 x 480 x 13 x 53 by 2 x 1 194, 58.
+    """
+    return kernel.slides or any(level.stores for level in kernel.levels)
 
 
 def in_passes(part: Launch, last: Launch, state: tuple[State, ...]) -> tuple[Launch, ...]:
@@ -298,6 +315,8 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8 402), layer_norm 418
     (551), of 1,219 in two of 4 176 (in four of 8 199), of 2,047 113 (128), of 1,219 in f32 112 (127).
     """
+    if takes_few(resident):
+        return tuple(held_in_part(resident))
     row = resident.axes[0]
     in_registers = "0 < cols <= 16384"  # masked lanes would reach the folds of an empty row
     # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
@@ -360,6 +379,22 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     return strided, Variant("rows", when, why, config, launch, requires=in_registers)
 
 
+def held_in_part(resident: KernelPlan) -> Iterator[Variant]:
+    """Short rows in registers, eight elements a thread."""
+    row = resident.axes[0]
+    for name, when, block_, most in (
+        ("strided", "strided and 0 < cols <= 512", "max(16, pow2(cols))", 2048),
+        ("rows", "0 < cols <= 4096 and not strided", "max(4, pow2(cols))", 1024),
+    ):
+        config = (
+            ("BLOCK", block_),
+            ("ROWS", rows(row, f"max(1, {most} // BLOCK)")),
+            ("num_warps", f"max({most // 256}, BLOCK // 256)"),
+        )
+        launch, fits = (Launch(resident.name, (tiles(row),)),), "0 < cols <= 16384"
+        yield Variant(name, when, "a row fits in registers", config, launch, requires=fits)
+
+
 def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> Variant:
     """Any width. `walked`: whether these are whole rows as memory has them.
 
@@ -386,8 +421,11 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
     tall, far = "32" if paired or single else "64", "8192" if paired else "2048"
     height = f"min({tall}, {FEW}) if strided else 1"
     if col.tail:
-        width, warps = f"{256 if paired else 32} if strided else 4096", "8"
-        height = f"{tall} if strided else 4096 // BLOCK"
+        most = "2048" if takes_few(loop) else "4096"
+        width, warps = f"{256 if paired else 32} if strided else {most}", "8"
+        height = f"{tall} if strided else {most} // BLOCK"
+    elif takes_few(loop):
+        width, warps = "2048", "8"
     elif wide_tiles:
         odd = "4096" if moments else "(4096 if cols <= 24576 else 8192)"
         width = f"{odd} if not aligned else 16384 if cols <= 65536 else 32768"

@@ -22,7 +22,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
-def make(name, group, stores, dims, facts) -> Step:
+def make(name, group, stores, dims, facts, rows="rows", cols="cols") -> Step:
+    """`rows`, `cols`: what its rules call how many there are, in a step that has other rows."""
     axes = (Axis("row", group.row[:-1]), Axis("col", group.row[-1:]))
     kernel = KernelPlan(f"{name}_box", "box", axes, group.nests, stores)
     variant = Variant(
@@ -30,11 +31,11 @@ def make(name, group, stores, dims, facts) -> Step:
         "True",
         "right for every shape: reducers as loops",
         (
-            ("BLOCK", "max(1, min(256, pow2(cols)))"),
+            ("BLOCK", f"max(1, min(256, pow2({cols})))"),
             ("ROWS", "256 // BLOCK"),
             ("num_warps", "4"),
         ),
-        (Launch(kernel.name, ("cdiv(rows, ROWS) * cdiv(cols, BLOCK)",)),),
+        (Launch(kernel.name, (f"cdiv({rows}, ROWS) * cdiv({cols}, BLOCK)",)),),
     )
-    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
+    numbers = ((rows, axes[0].extent), (cols, axes[1].extent))
     return Step(name, "box", "no special form fits", stores, numbers, (kernel,), (variant,))

@@ -76,11 +76,16 @@ def variant(
     if zeros:
         few = "padded % 32 and (itemsize > 2 or padded < 32)"
         depth = f"16 if {few} else 64 if 2 * cdiv(padded, 64) == cdiv(padded, 32) else 32"
+    # Of phases lanes store an element anyway; channels are stored last where they lie so in both operands.
+    stored = "(row if packed_bytes else N)" if packs else "row"
+    uneven = "" if plan.lets else f"{stored} * stored_bytes % 16"
+    # 256 x 128 beside stores of an element each spills: 303 channels of 248 x 62 x 287 253 us, by `taps` 77 (H100).
+    whole = f" and {uneven} == 0" if uneven else ""
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
     config = (
         (
             "BLOCK_M",
-            "256 if itemsize <= 2 and N > 64 and padded % 64 == 0"
+            f"256 if itemsize <= 2 and N > 64 and padded % 64 == 0{whole}"
             f" and {times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms else 128",
         ),
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
@@ -93,7 +98,6 @@ def variant(
         ("num_stages", "3"),
     )
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
-    stored = "(row if packed_bytes else N)" if packs else "row"
     return Variant(
         "patches",
         requires,
@@ -108,8 +112,7 @@ def variant(
             "padded_bytes" if packs else "0",
             digits,
             places="covered",
-            # Of phases lanes store an element anyway; channels are stored last where they lie so in both operands.
-            uneven="False" if plan.lets else f"{stored} * stored_bytes % 16 > 0",
+            uneven=f"{uneven} > 0" if uneven else "False",
         ),
     )
 

@@ -4,11 +4,11 @@ pointwise nests over row, or over both. Figures are for one H200 unless a commen
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly, symbols
-from tritongen.ir.algebra import walk as walk_poly
+from tritongen.ir.algebra import Poly, affine, indices, is_affine_map, poly, symbols
 from tritongen.ir.bounds import Facts
 from tritongen.ir.reads import reads_of
 from tritongen.schedule.canonical import (
@@ -18,6 +18,7 @@ from tritongen.schedule.canonical import (
     same,
     tensors_read,
 )
+from tritongen.schedule.classes import box
 from tritongen.schedule.classes import contraction as contractions
 from tritongen.schedule.images import with_images
 from tritongen.schedule.members import Group, gather_lines, is_reducer
@@ -67,7 +68,11 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         for b in (*nest.box, *binders_of(nest)):
             if not _same_range(ranges[b.index], b, facts):
                 return None
-        if not (_starts_at_zero(nest) and _separable(nest, row_names, col_names, facts)):
+        if not _starts_at_zero(nest):
+            return None
+    if moved := slid(lines, row, col, facts):
+        alone = all({b.index for b in nest.box} == row_names for nest in lines)
+        if not alone or not all(map(is_affine_map, moved)):
             return None
     return Group("rows", lines, row, _col_order(lines, col))
 
@@ -81,21 +86,21 @@ def _starts_at_zero(nest: ir.Nest) -> bool:
     return all(not b.lo.terms for b in nest.box)
 
 
-def _separable(nest: ir.Nest, row: set[str], col: set[str], facts: Facts) -> bool:
-    """No coordinate mixes kept and reduced indices, but as digits of one number."""
-    ranges = {b.index: b.hi - b.lo for b in (*nest.box, *binders_of(nest))}
-    for read in reads(nest.body):
-        for coordinate in read.coords:
-            used = indices(coordinate)
-            if not (used & row and used & col):
-                continue
-            parts = affine(coordinate)
-            if parts is None or any(isinstance(a, Fetch) for a in walk_poly(coordinate)):
-                return False
-            weights = [(w, ranges.get(getattr(a, "name", ""), None)) for a, w in parts[0].items()]
-            if parts[1].terms or not _mixed_radix(weights, facts):
-                return False
-    return True
+def slid(nests, row, col, facts: Facts) -> list[Poly]:
+    """The coordinates that mix kept and reduced indices, but for digits of one number, `g * length + c`: what slides."""
+    kept, reduced = ({b.index for b in axis} for axis in (row, col))
+    ranges = {b.index: b.hi - b.lo for b in (*row, *col)}
+    found = (c for nest in nests for read in reads(nest.body) for c in read.coords)
+    mixed = (c for c in found if indices(c) & kept and indices(c) & reduced)
+    return [c for c in mixed if not _is_number(c, ranges, facts)]
+
+
+def _is_number(coordinate: Poly, ranges: dict[str, Poly], facts: Facts) -> bool:
+    parts = affine(coordinate)
+    if parts is None or parts[1].terms:
+        return False
+    weights = [(w, ranges.get(getattr(a, "name", ""))) for a, w in parts[0].items()]
+    return _mixed_radix(weights, facts)
 
 
 def _mixed_radix(weights, facts: Facts) -> bool:
@@ -155,19 +160,22 @@ def make(name, group, stores, dims, facts) -> Step:
     axes = (Axis("row", row), Axis("col", group.col))
     seen = views(touched, dims, axes, facts)
     row_axis, col_axis = _by_runs(axes, seen)
-    levels = levels_of(group.nests, pairs_of(group.nests, axes[1].extent, facts))
+    levels = levels_of(group.nests, pairs_of(group.nests, axes[1].extent, facts), stores)
     whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
+    moved = slid(group.nests, group.row, group.col, facts)
     kept = all(holds_channels_last(v, dims) for v in seen if v.tensor in stores)
 
     def kernel(suffix: str, skeleton: str, walks: tuple[Axis, Axis]) -> KernelPlan:
         own = f"{name}_{suffix}", skeleton, walks
-        return KernelPlan(*own, group.nests, stores, seen, levels, any_format=kept)
+        return KernelPlan(
+            *own, group.nests, stores, seen, levels, any_format=kept, slides=bool(moved)
+        )
 
     resident = kernel("rows", "rows", whole)
     loop = replace(kernel("loop", "loop", walked), splits=True)
     by_name = {n.name: n for n in group.nests}
     state = tuple(tuple(level_state(level, by_name)) for level in levels[1:])
-    wide_tiles = _writes_tile(group, stores)
+    wide_tiles = _writes_tile(group, stores) and not levels[1].stores
     places = any(is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests)
     counts = places and not wide_tiles
     runs = col_axis.tail and wide_tiles and not places
@@ -207,9 +215,25 @@ def make(name, group, stores, dims, facts) -> Step:
         # Nothing to keep in registers: terms that bounds alone let through. Of 32,768 of these LLVM takes minutes.
         few = tuple(v for v in variants if v.launches[0].kernel != resident.name)
         return replace(step, variants=few, kernels=kernels[1:])
+    if moved:
+        along = [b.hi for b in group.col if b.index in indices(moved[-1])]
+        one = box.make(name, group, stores, dims, facts, "places", "slid")
+        return _beside_box(step, math.prod(along, start=poly(1)), one)
     if kept or counts:
         return step
     return with_images(step, resident, loop, state, traits, touched, axes, dims, facts)
+
+
+def _beside_box(step: Step, line: Poly, box: Step) -> Step:
+    """The step, of terms that slide; or lanes run along what is kept, where lines of terms are shorter: `sum[r](x[p + r])`."""
+    (along,) = box.variants
+    why = "lines of terms are shorter than what they slide along: lanes run along that"
+    return replace(
+        step,
+        facts=(*step.facts, ("line", line), *box.facts),
+        kernels=(*step.kernels, *box.kernels),
+        variants=(replace(along, when="line < slid", why=why), *step.variants),
+    )
 
 
 def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:
@@ -318,7 +342,9 @@ def level_state(level: Level, by_name: dict[str, ir.Nest]):
             yield from fold_state(by_name[name])
 
 
-def levels_of(nests, pairs: tuple[Pair, ...] = ()) -> tuple[Level, ...]:
+def levels_of(
+    nests, pairs: tuple[Pair, ...] = (), stores: tuple[str, ...] = ()
+) -> tuple[Level, ...]:
     """Folds by the number of walks they wait for, each level with the row values it allows.
 
     Level 0 has no folds: row values that need none.
@@ -340,6 +366,12 @@ def levels_of(nests, pairs: tuple[Pair, ...] = ()) -> tuple[Level, ...]:
         folds = tuple(n.name for n in here if is_reducer(n))
         own = tuple(pair for pair in pairs if pair.first in folds)
         levels.append(Level(folds, tuple(lines), own))
+    # Of `stores`, values over the tile: where one waits for a fold all are stored behind, in a pass that reads again.
+    wide = {
+        n.name: depth[n.name] for n in nests if n.name in stores and {b.index for b in n.box} != row
+    }
+    if not any(wide.values()):
+        levels[1] = replace(levels[1], stores=tuple(wide))
     return tuple(levels)
 
 
