@@ -141,13 +141,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--worst", type=int, default=WORST, help="calls timed by every variant")
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "--regret",
         action="store_true",
         help="what is chosen beside every variant, nothing of torch",
     )
-    parser.add_argument("--gradients", action="store_true", help="of the calls, by autograd")
-    parser.add_argument("--spills", action="store_true", help="what is chosen, compiled: no GPU")
+    what.add_argument("--gradients", action="store_true", help="of the calls, by autograd")
+    what.add_argument("--spills", action="store_true", help="what is chosen, compiled: no GPU")
     parser.add_argument("--seconds", type=float, default=60, help="what one draw may take")
     return parser.parse_args()
 

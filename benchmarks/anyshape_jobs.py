@@ -202,8 +202,9 @@ def operands(drawn: Draw, device: str, gradients: bool = False) -> dict[str, Any
         args = random_arguments(op, case, device, seed=drawn.seed + drawn.k)
     args |= {n: laid_out(args[n], how) for n, how in drawn.layouts.items()}
     if gradients:
-        floats = [v for v in args.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
-        args |= {n: v.requires_grad_() for n, v in args.items() if any(v is f for f in floats)}
+        for value in args.values():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                value.requires_grad_()
     return args
 
 

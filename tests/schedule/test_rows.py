@@ -15,6 +15,7 @@ from tritongen import cost, lib, pipeline, trace
 from tritongen.emit import allow
 from tritongen.proof.variants import may_run
 from tritongen.runtime.load import load_text
+from tritongen.schedule.rules import evaluate
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,6 +80,7 @@ from tritongen import cost, pipeline
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.interpret import install_libdevice
 from tritongen.runtime.load import load_text
+from tritongen.schedule.rules import evaluate
 install_libdevice()
 inf, nan = math.inf, math.nan
 
@@ -374,3 +376,18 @@ def test_what_waits_for_no_fold_is_stored_as_it_is_folded():
         "}", "  dx[m, n] = d[m, n] / db[n]\n}"
     )
     assert "two passes over each row" in pipeline.build(behind, "f.op").source
+
+
+@pytest.mark.parametrize("name", ["strided", "rows"])
+def test_a_row_of_eight_elements_a_thread_has_no_more_threads_than_a_program_may(name):
+    text = """op f<T: float>(x: T[M, N]) -> (y: T[M, N], s: T[M]) {
+      y[m, n] = sin(x[m, n])
+      s[m] = sum[n](y[m, n])
+    }"""
+    (plan,) = pipeline.build(text, "f.op").plans["f"]
+    held = next(v for v in plan.steps[0].variants if v.name == name)
+    known = {"cols": 8192}
+    for key, rule in held.config:
+        known[key] = evaluate(rule, known)
+    assert known["num_warps"] == 32 and may_run(held, {"cols": 8192})
+    assert not may_run(held, {"cols": 8193})

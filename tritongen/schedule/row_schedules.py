@@ -316,7 +316,7 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     (551), of 1,219 in two of 4 176 (in four of 8 199), of 2,047 113 (128), of 1,219 in f32 112 (127).
     """
     if takes_few(resident):
-        return tuple(held_in_part(resident))
+        return tuple(short_rows(resident))
     row = resident.axes[0]
     in_registers = "0 < cols <= 16384"  # masked lanes would reach the folds of an empty row
     # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
@@ -379,8 +379,8 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     return strided, Variant("rows", when, why, config, launch, requires=in_registers)
 
 
-def held_in_part(resident: KernelPlan) -> Iterator[Variant]:
-    """Short rows in registers, eight elements a thread."""
+def short_rows(resident: KernelPlan) -> Iterator[Variant]:
+    """Short rows in registers, eight elements a thread: of at most 8,192, for which that is 32 warps."""
     row = resident.axes[0]
     for name, when, block_, most in (
         ("strided", "strided and 0 < cols <= 512", "max(16, pow2(cols))", 2048),
@@ -391,7 +391,7 @@ def held_in_part(resident: KernelPlan) -> Iterator[Variant]:
             ("ROWS", rows(row, f"max(1, {most} // BLOCK)")),
             ("num_warps", f"max({most // 256}, BLOCK // 256)"),
         )
-        launch, fits = (Launch(resident.name, (tiles(row),)),), "0 < cols <= 16384"
+        launch, fits = (Launch(resident.name, (tiles(row),)),), "0 < cols <= 8192"
         yield Variant(name, when, "a row fits in registers", config, launch, requires=fits)
 
 
