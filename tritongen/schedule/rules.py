@@ -81,9 +81,11 @@ def evaluate(rule: str, facts: Mapping[str, int]) -> int:
     return _value(parse(rule), facts)
 
 
-def names(rule: str) -> set[str]:
+@cache
+def names(rule: str) -> frozenset[str]:
     """The names a rule speaks of, functions left out."""
-    return {n.id for n in ast.walk(parse(rule)) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+    said = (n.id for n in ast.walk(parse(rule)) if isinstance(n, ast.Name))
+    return frozenset(said) - FUNCTIONS.keys()
 
 
 def conjuncts(rule: str) -> list[str]:
