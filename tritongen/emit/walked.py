@@ -23,7 +23,7 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        for value in map(node.__dict__.get, _fields(node.__class__)):
+        for value in map(node.__dict__.get, _fields(node.__class__.__name__)):
             if isinstance(value, list):
                 waiting += [v for v in reversed(value) if isinstance(v, ast.AST)]
             elif isinstance(value, ast.AST):
@@ -31,8 +31,8 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    return tuple(f for f in reversed(kind._fields) if f not in ("ctx", "op", "ops"))
+def _fields(kind: str) -> tuple[str, ...]:
+    return tuple(f for f in reversed(getattr(ast, kind)._fields) if f not in ("ctx", "op", "ops"))
 
 
 def alike(tree: ast.Module) -> dict[str, str]:

@@ -56,7 +56,7 @@ from tritongen.reference.products import (
     scan_of,
 )
 from tritongen.reference.sizes import Code, free, literal
-from tritongen.schedule.canonical import digits_in, split
+from tritongen.schedule.digits import digits_in, split
 from tritongen.syntax.unparse import unparse
 
 NEEDS_TENSORS = ("atan2", "hypot", "logaddexp", "fmod", "xlogy")

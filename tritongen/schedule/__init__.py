@@ -18,10 +18,11 @@ from tritongen.ir.reads import switch_of
 from tritongen.ir.verify import verify
 from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.canonical import canonical, split_all, tensors_read
+from tritongen.schedule.canonical import canonical, tensors_read
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32
+from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.members import Group, is_reducer

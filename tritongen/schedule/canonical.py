@@ -5,8 +5,8 @@ reducer, or pointwise. Reducers inside expressions become temporaries of their o
 
     y[n, d] = e[n, d] / sum[k](e[n, k])    is    y_sum[n] = sum[k](e[n, k]);  y[n, d] = e[n, d] / y_sum[n]
 
-An index read through `// q` and `% q` is split into two digits where q divides its range, and the
-indices that walk the same dim of the same tensor get one name in all nests. Nothing is fused here.
+Indices that walk the same dim of the same tensor get one name in all nests. Nothing is fused here, and no index is
+split (`digits.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from types import MappingProxyType
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Fetch,
-    Floor,
     Idx,
     Poly,
     PolyLike,
@@ -29,10 +28,8 @@ from tritongen.ir.algebra import (
     atoms,
     index,
     indices,
-    is_size,
     poly,
     substitute,
-    substitute_atoms,
 )
 from tritongen.ir.algebra import (
     walk as walk_poly,
@@ -132,18 +129,6 @@ def _counted(node: ir.Reduce, alike: tuple[ir.Binder, ...]) -> ir.Expr:
     some = ir.Call("gt", (replace(times, dtype="i64"), ir.Const(0, "i64")), "bool")
     total = ir.Call("mul", (one, times), node.dtype)
     return ir.Call("where", (some, total, ir.Const(0, node.dtype)), node.dtype)
-
-
-def split_all(
-    nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]
-) -> tuple[ir.Nest, ...]:
-    """Nests in which no index is read through `// q` and `% q` where q divides its range."""
-    found = next(filter(None, (digits_in(nest, facts) for nest in nests)), None)
-    if found is None:
-        return nests
-    return split_all(
-        unify(tuple(split(nest, *found) for nest in nests), facts, taken), facts, taken
-    )
 
 
 def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
@@ -327,115 +312,6 @@ def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
     return nest.body.binders if isinstance(nest.body, ir.Reduce) else ()
 
 
-# ---- digits -------------------------------------------------------------------------------------
-def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly, Poly] | None:
-    """An index f read through `f // q` (or `f % q`) whose range q divides, how often, and q."""
-    for p in (*coordinates(nest.body), *nest.coords):
-        for atom in walk_poly(p):
-            if not (isinstance(atom, Floor) and is_size(atom.den)):
-                continue
-            for b in (*nest.box, *binders_of(nest)):
-                if atom.num == index(b.index) and not b.lo.terms:
-                    if same(facts, (b.hi // atom.den) * atom.den, b.hi):
-                        return b, quotient(b.hi, atom.den, facts), atom.den
-    return None
-
-
-def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:
-    """n // q in the plainer words: `F // (F // groups)` is `groups` where F % groups == 0."""
-    known = substitute(simplify(n // q, facts), facts.quotients)
-    return min(n // q, known, key=lambda p: sum(1 for _ in walk_poly(p)))
-
-
-def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
-    """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index.
-
-    What is read at f // (q * r), is at f1 // r.
-    """
-    if not any(
-        b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))
-    ):
-        return nest
-    used = {b.index for b in (*nest.box, *binders_of(nest))}
-    high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
-    digits = (ir.Binder(high, Poly(), often), ir.Binder(low, Poly(), q))
-    number = index(high) * q + index(low)
-
-    def change_poly(p: Poly) -> Poly:
-        def change(atom):
-            if isinstance(atom, Floor) and atom.num == index(binder.index):
-                if (often_q := atom.den // q) * q == atom.den:
-                    return index(high) // often_q
-            return number if atom == Idx(binder.index) else None
-
-        return substitute_atoms(p, change)
-
-    def spread(binders):
-        return tuple(d for b in binders for d in (digits if b.index == binder.index else (b,)))
-
-    def change(node: ir.Expr) -> ir.Expr:
-        match node:
-            case ir.Read(_, coords):
-                return replace(node, coords=tuple(map(change_poly, coords)))
-            case ir.IndexValue(p):
-                return replace(node, poly=change_poly(p))
-            case ir.Reduce(_, binders, guards):
-                guards = tuple(replace(g, poly=change_poly(g.poly)) for g in guards)
-                return replace(node, binders=spread(binders), guards=guards)
-        return node
-
-    coords = tuple(map(change_poly, nest.coords))
-    return replace(nest, box=spread(nest.box), coords=coords, body=ir.rebuild(nest.body, change))
-
-
-def joined(nests: tuple[ir.Nest, ...], facts: Facts, sizes: Iterable[Poly]) -> tuple[ir.Nest, ...]:
-    """Nests that all read two digits as their number alone, `f1 * q + f0`, with one index for it, as before a split.
-
-    Others of the op may need the digits: channels are a group's and its own in a norm, and one number in a product behind
-    it. `sizes`: words for how many there are.
-    """
-    high, low = next(filter(None, (_number_in(nest, facts) for nest in nests)), (None, None))
-    if high is None or low is None:
-        return nests
-    used = {b.index for nest in nests for b in (*nest.box, *binders_of(nest))}
-    extent = high.hi * low.hi
-    hi = next((size for size in sizes if same(facts, size, extent)), extent)
-    whole = ir.Binder(fresh(low.index.rstrip("0123456789") or low.index, used), Poly(), hi)
-    changed = tuple(_with_number(nest, high, low, whole) for nest in nests)
-    read = {i for n in changed for p in (*n.coords, *coordinates(n.body)) for i in indices(p)}
-    left = {b for nest in changed for b in (*nest.box, *binders_of(nest))} & {high, low}
-    return nests if left or high.index in read else joined(changed, facts, sizes)
-
-
-def _with_number(nest: ir.Nest, high: ir.Binder, low: ir.Binder, whole: ir.Binder) -> ir.Nest:
-    """A nest with one index in place of both; where it has one of them alone, or reads one, that is left."""
-    values = {low.index: index(whole.index) - index(high.index) * low.hi}
-
-    def spread(binders: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
-        if not {high, low} <= set(binders):
-            return binders
-        return tuple(whole if b == low else b for b in binders if b != high)
-
-    def change(node: ir.Expr) -> ir.Expr:
-        return replace(node, binders=spread(node.binders)) if isinstance(node, ir.Reduce) else node
-
-    coords = tuple(substitute(c, values) for c in nest.coords)
-    body = ir.rebuild(with_indices(nest.body, values), change)
-    return replace(nest, box=spread(nest.box), coords=coords, body=body)
-
-
-def _number_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, ir.Binder] | None:
-    """Two digits of one number among the indices of a nest, the higher one first."""
-    ranges = {b.index: b for b in (*nest.box, *binders_of(nest)) if not b.lo.terms}
-    for p in (*nest.coords, *coordinates(nest.body)):
-        weights = {ranges[name]: weight for name, weight in _digits(p) if name in ranges}
-        for low, one in weights.items():
-            for high, weight in weights.items():
-                if high != low and one == poly(1) and same(facts, weight, low.hi):
-                    return high, low
-    return None
-
-
 # ---- one name for one dim -----------------------------------------------------------------------
 def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
     """Indices that subscript the same dim of the same tensor over the same range share a name.
@@ -464,7 +340,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
         ]
         for tensor, coords in links:
             for dim, coordinate in enumerate(coords):
-                for name, weight in _digits(coordinate):
+                for name, weight in digits_of(coordinate):
                     b = ranges[name]
                     place = (
                         "dim",
@@ -483,7 +359,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
     return _rename_classes(nests, find, set(taken) | {n.name for n in nests})
 
 
-def _digits(coordinate: Poly) -> list[tuple[str, Poly]]:
+def digits_of(coordinate: Poly) -> list[tuple[str, Poly]]:
     """(index, weight) for every index that stands in an affine coordinate."""
     parts = affine(coordinate)
     if parts is None:

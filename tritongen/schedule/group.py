@@ -9,10 +9,11 @@ from __future__ import annotations
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import binders_of, joined, reads, tensors_read
+from tritongen.schedule.canonical import binders_of, reads, tensors_read
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
+from tritongen.schedule.digits import joined
 from tritongen.schedule.members import Group, closure, fetches, is_reducer
 
 MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it

@@ -17,7 +17,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import binders_of, free_indices, same, tensors_read
-from tritongen.schedule.plan import Pair
+from tritongen.schedule.plan import Level, Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,21 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
     return None
 
 
-KINDS: tuple[Callable[[ir.Nest, ir.Nest, Row], Pair | None], ...] = (max_sumexp, moments)
-# What one part of a row leaves behind, by kind.
-STATE = {
-    "max_sumexp": ("{first}_part", "{second}_part"),
-    "moments": ("{first}_part", "{second}_part", "{second}_count"),
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A row of the table of pairs; its texts are the row of that name in `emit/folds.py`.
+
+    `state`: the names of the numbers that one part of a row leaves. `by_lane`: whether a lane may keep some of its own.
+    """
+
+    found: Callable[[ir.Nest, ir.Nest, Row], Pair | None]
+    state: tuple[str, ...]
+    by_lane: bool = False
+
+
+KINDS = {
+    "max_sumexp": Kind(max_sumexp, ("{first}_part", "{second}_part")),
+    "moments": Kind(moments, ("{first}_part", "{second}_part", "{second}_count"), by_lane=True),
 }
 
 
@@ -107,7 +117,9 @@ def pairs_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> tuple[Pai
                 continue
             if not _plain(first) or not _plain(second):
                 continue
-            pair = next(filter(None, (kind(first, second, row) for kind in KINDS)), None)
+            pair = next(
+                filter(None, (kind.found(first, second, row) for kind in KINDS.values())), None
+            )
             if pair is not None:
                 found.append(pair)
                 break
@@ -127,4 +139,11 @@ def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
 
 def state_of(pair: Pair) -> tuple[str, ...]:
     """The names of what one part of a row leaves of a pair."""
-    return tuple(name.format(first=pair.first, second=pair.second) for name in STATE[pair.kind])
+    return tuple(
+        name.format(first=pair.first, second=pair.second) for name in KINDS[pair.kind].state
+    )
+
+
+def numbers_of(levels: tuple[Level, ...]) -> int:
+    """How many numbers a pair of a walk keeps for a row, at the most; 0 where none is folded in pairs."""
+    return max((len(state_of(pair)) for level in levels for pair in level.pairs), default=0)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir.dtypes import DTYPES
+from tritongen.schedule.paired import numbers_of
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant
 
 # Rows that are not aligned: lanes load an element each, and pay for masked ones, so one that leaves a quarter of its block
@@ -66,37 +67,18 @@ def split_variant(
     [65536, 4096] 92%, with 32 x 64 and 4 programs 77.
     """
     row, col = loop.axes
-    grid = tiles(row)
-    either = (lambda strided, else_: else_) if along else "{} if strided else {}".format
-    merges, few_each = not writes, takes_few(loop)
-    paired = any(level.pairs for level in loop.levels)
-    # Across: rows and columns of a tile, its warps, programs a multiprocessor.
-    tall, deep, few, many = "32", "64", "8", "4"
-    if counts:
-        pairs = ((tall, "64"), (deep, "16"), (few, "4"), (many, "16"))
-        tall, deep, few, many = (f"({new} if rows > 1024 else {old})" for old, new in pairs)
-    deep = "256" if paired else deep
-    if col.tail:
-        most, warps = ("2048", "8") if few_each else ("4096", "4")
-        block_ = block(col, either(deep, f"{most} // min(4, {FEW})"))
-        height = either(tall, f"min(16, {most} // BLOCK, {FEW})")
-        warps = warps if warps == few else either(few, warps)
-        chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
-    else:
-        near = "2048" if merges else "8192 if cols >= 262144 else 4096"
-        far = "(1024 if rows > 1024 else 2048)" if counts else "8192" if paired else "2048"
-        block_ = near_or_across(near, far)
-        height = f"min({tall}, {FEW}) if strided else 1"
-        warps = f"{few} if strided else 8" if counts else "8"
-        chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
+    grid, merges = tiles(row), not writes
+    height, _, _, programs = across(loop, counts)
+    sides, warps, chunk = (
+        tile_of_runs(loop, counts, along) if col.tail else tile_of_rows(loop, counts, merges)
+    )
     most, near = ("2048" if merges else "256"), "16"
     if not merges and not col.tail:  # very wide rows, read twice: a block a program
         most, near = "256 if strided else 1024", "128 if cols >= 262144 else 16"
-    programs = f"{'16' if along else f'({many} if strided else {near})'} * sms"
-    sides = (("BLOCK", block_), ("ROWS", rows(row, height)))
+    programs = "16" if along else f"({programs} if strided else {near})"
     config = (
-        *(sides if col.tail else sides[::-1]),
-        ("PARTS", f"spread({programs}, {grid}, min({most}, cdiv(cols, BLOCK)))"),
+        *sides,
+        ("PARTS", f"spread({programs} * sms, {grid}, min({most}, cdiv(cols, BLOCK)))"),
         ("CHUNK", chunk),
         # Fewer lanes than threads would give their layout to the whole tile.
         *((("PARTS_POW2", "max(PARTS, 256)"),) if len(state) > 1 or writes else ()),
@@ -107,23 +89,79 @@ def split_variant(
     if merges:
         alone = ("ROWS", "MERGE"), ("PARTS_POW2", "PARTS"), ("num_warps", "num_warps")
         last = Launch(loop.name, (tiles(row, "MERGE"),), alone)
-    # Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
-    # takes 182 us for 4,096 such rows, so about 6 for these.
-    least = "8192" if merges or col.tail else "32768"
-    # Few rows across memory make few tiles: 104 of 4,728 took 155 us in two programs, 405 of 1,688 128 in seven.
-    if not along:
-        across = "(512 if 32 <= rows < 16 * sms else 2048)"
-        least = f"({across} if strided else {least})"
-    tall = f"2048 // {block(col, '2048')}" if few_each and col.tail else "1"
-    many = tiles(row, either("32", tall)) if not along else "rows"
     return Variant(
         "split",
-        f"{many} < 2 * sms and cols > {least}",
+        f"{unsplit(loop, along)} < 2 * sms and cols > {least_columns(loop, merges, along)}",
         "too few rows to fill the GPU: several programs share one",
         config,
         in_passes(Launch(loop.name, (grid, "PARTS")), last, state),
         in_parts(*state),
     )
+
+
+def across(loop: KernelPlan, counts: bool) -> tuple[str, str, str, str]:
+    """Where memory runs along the rows: rows and columns of a tile, its warps, programs a multiprocessor."""
+    wide = "256" if is_paired(loop) else "64"
+    if not counts:
+        return "32", wide, "8", "4"
+    rows_, cols, warps, programs = (
+        f"({many} if rows > 1024 else {few})"
+        for many, few in (("64", "32"), ("16", "64"), ("4", "8"), ("16", "4"))
+    )
+    return rows_, wide if is_paired(loop) else cols, warps, programs
+
+
+Tile = tuple[tuple[tuple[str, str], ...], str, str]  # BLOCK and ROWS, num_warps, CHUNK
+
+
+def tile_of_runs(loop: KernelPlan, counts: bool, along: bool) -> Tile:
+    """What a program takes at a time of rows that lie in several runs, and how many blocks of a run in all."""
+    row, col = loop.axes
+    height, deep, few, _ = across(loop, counts)
+    most, warps = ("2048", "8") if takes_few(loop) else ("4096", "4")
+    width, own = f"{most} // min(4, {FEW})", f"min(16, {most} // BLOCK, {FEW})"
+    if not along:
+        width, own = f"{deep} if strided else {width}", f"{height} if strided else {own}"
+        warps = warps if warps == few else f"{few} if strided else {warps}"
+    chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
+    return (("BLOCK", block(col, width)), ("ROWS", rows(row, own))), warps, chunk
+
+
+def tile_of_rows(loop: KernelPlan, counts: bool, merges: bool) -> Tile:
+    """The same of rows that lie in one run each, and how many columns in all."""
+    height, _, few, _ = across(loop, counts)
+    near = "2048" if merges else "8192 if cols >= 262144 else 4096"
+    far = "(1024 if rows > 1024 else 2048)" if counts else "8192" if is_paired(loop) else "2048"
+    own = rows(loop.axes[0], f"min({height}, {FEW}) if strided else 1")
+    warps = f"{few} if strided else 8" if counts else "8"
+    sides = ("ROWS", own), ("BLOCK", near_or_across(near, far))
+    return sides, warps, "BLOCK * cdiv(cols, BLOCK * PARTS)"
+
+
+def unsplit(loop: KernelPlan, along: bool) -> str:
+    """How many programs would take the rows whole."""
+    row, col = loop.axes
+    if along:
+        return "rows"
+    short = f"2048 // {block(col, '2048')}" if takes_few(loop) and col.tail else "1"
+    return tiles(row, f"32 if strided else {short}")
+
+
+def least_columns(loop: KernelPlan, merges: bool, along: bool) -> str:
+    """Above which rows are shared.
+
+    Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
+    takes 182 us for 4,096 such rows, so about 6 for these. Few rows across memory make few tiles: 104 of 4,728 took
+    155 us in two programs, 405 of 1,688 128 in seven.
+    """
+    least = "8192" if merges or loop.axes[1].tail else "32768"
+    if along:
+        return least
+    return f"((512 if 32 <= rows < 16 * sms else 2048) if strided else {least})"
+
+
+def is_paired(loop: KernelPlan) -> bool:
+    return any(level.pairs for level in loop.levels)
 
 
 def takes_few(kernel: KernelPlan) -> bool:
@@ -166,23 +204,23 @@ def two_pass_variant(two_pass: KernelPlan, state: State) -> Variant:
     717 x 158,569 1,450 us, by `split` 383.
     """
     (row, _), own = two_pass.axes, two_pass.counter
-    kinds = {pair.kind for level in two_pass.levels for pair in level.pairs}
-    least = 131072 if "moments" in kinds else 65536
+    numbers = numbers_of(two_pass.levels)
+    least = 131072 if numbers > 2 else 65536
     blocks = "cdiv(cols, BLOCK)"
     scratch = tuple((part, dtype, ("rows", blocks)) for part, dtype in state)
     return Variant(
         "two_pass",
-        f"not strided and forward_progress and {'itemsize <= 2 and ' if kinds else ''}"
-        f"{'cols % 8 == 0 and ' if 'moments' in kinds else ''}{least} < cols <= 2**22 and rows * cols > 2**25",
+        f"not strided and forward_progress and {'itemsize <= 2 and ' if numbers else ''}"
+        f"{'cols % 8 == 0 and ' if numbers > 2 else ''}{least} < cols <= 2**22 and rows * cols > 2**25",
         "x does not fit in L2, but what lies between its two reads does",
         (
             ("BLOCK", "8192"),
             ("ROWS", "1"),
             ("LAG", "2 * sms"),
-            ("num_warps", "4" if kinds else "8"),
+            ("num_warps", "4" if numbers else "8"),
             # Fewer lanes than threads would give their layout to the whole tile.
             ("PARTS_POW2", f"max(pow2({blocks}), 32 * num_warps)"),
-            *((("maxnreg", "80"),) if kinds else ()),
+            *((("maxnreg", "80"),) if numbers else ()),
         ),
         (Launch(two_pass.name, (f"({tiles(row)} + 1) * {blocks} + LAG",)),),
         (*scratch, (own, "i32", (f"1 + {tiles(row)}",))),
@@ -415,8 +453,8 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
     64 x 1024 x 1111 in bf16 82, 69, in f32 of half of them 71, 67, of 40 x 3000 x 1000 103, 104.
     """
     row, col = loop.axes
-    kinds = {pair.kind for level in loop.levels for pair in level.pairs}
-    paired, moments = bool(kinds), "moments" in kinds
+    numbers = numbers_of(loop.levels)
+    paired = numbers > 0
     single = not (paired or col.tail or wide_tiles or counts)
     tall, far = "32" if paired or single else "64", "8192" if paired else "2048"
     height = f"min({tall}, {FEW}) if strided else 1"
@@ -427,7 +465,7 @@ def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> V
     elif takes_few(loop):
         width, warps = "2048", "8"
     elif wide_tiles:
-        odd = "4096" if moments else "(4096 if cols <= 24576 else 8192)"
+        odd = "4096" if numbers > 2 else "(4096 if cols <= 24576 else 8192)"
         width = f"{odd} if not aligned else 16384 if cols <= 65536 else 32768"
         warps = "8 if strided else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32"
     elif counts:

@@ -22,7 +22,7 @@ from tritongen.schedule.classes import box
 from tritongen.schedule.classes import contraction as contractions
 from tritongen.schedule.images import with_images
 from tritongen.schedule.members import Group, gather_lines, is_reducer
-from tritongen.schedule.paired import pairs_of, state_of
+from tritongen.schedule.paired import KINDS, pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
 from tritongen.schedule.row_schedules import (
     PAIRED,
@@ -116,7 +116,7 @@ def _mixed_radix(weights, facts: Facts) -> bool:
 
 def _col_order(lines, col):
     """The reduced indices in the order of the dims of what is read, unless an argmax counts them."""
-    if any(is_reducer(n) and n.fold.op.startswith("arg") for n in lines):
+    if any(is_reducer(n) and n.fold.is_place for n in lines):
         return col
     names = {b.index for b in col}
     widest = max(
@@ -164,44 +164,36 @@ def make(name, group, stores, dims, facts) -> Step:
     whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
     moved = slid(group.nests, group.row, group.col, facts)
     kept = all(holds_channels_last(v, dims) for v in seen if v.tensor in stores)
+    like = KernelPlan(
+        name, "", whole, group.nests, stores, seen, levels, any_format=kept, slides=bool(moved)
+    )
 
-    def kernel(suffix: str, skeleton: str, walks: tuple[Axis, Axis]) -> KernelPlan:
-        own = f"{name}_{suffix}", skeleton, walks
-        return KernelPlan(
-            *own, group.nests, stores, seen, levels, any_format=kept, slides=bool(moved)
-        )
+    def walking(axes: tuple[Axis, Axis], *skeletons: str) -> tuple[KernelPlan, ...]:
+        return tuple(replace(like, name=f"{name}_{s}", skeleton=s, axes=axes) for s in skeletons)
 
-    resident = kernel("rows", "rows", whole)
-    loop = replace(kernel("loop", "loop", walked), splits=True)
+    (resident,), (loop,) = walking(whole, "rows"), walking(walked, "loop")
+    loop = replace(loop, splits=True)
     by_name = {n.name: n for n in group.nests}
     state = tuple(tuple(level_state(level, by_name)) for level in levels[1:])
     wide_tiles = _writes_tile(group, stores) and not levels[1].stores
-    places = any(is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests)
+    places = any(is_reducer(n) and n.fold.is_place for n in group.nests)
     counts = places and not wide_tiles
-    runs = col_axis.tail and wide_tiles and not places
+    runs, once = col_axis.tail and wide_tiles and not places, len(levels) == 2
     in_lines: tuple[KernelPlan, ...] = ()
     per_thread: tuple[KernelPlan, ...] = ()
-    if runs:
-        in_lines = (kernel("lines", "lines", (axes[0], col_axis)),)
-    if runs and len(levels) == 2 and _are_moments(levels[1]):
-        in_lines += (kernel("lines_loop", "lines_loop", (axes[0], col_axis)),)
-        per_thread = (
-            kernel("per_thread_part", "per_thread_part", walked),
-            kernel("per_thread_merge", "per_thread_merge", walked),
-        )
     two_pass: tuple[KernelPlan, ...] = ()
-    if wide_tiles and len(levels) == 2 and not row_axis.tail and not col_axis.tail:
+    if runs:
+        in_lines = walking((axes[0], col_axis), "lines")
+    if runs and once and _by_lane(levels[1]):
+        in_lines += walking((axes[0], col_axis), "lines_loop")
+        per_thread = walking(walked, "per_thread_part", "per_thread_merge")
+    if wide_tiles and once and not row_axis.tail and not col_axis.tail:
         counter = _free("tickets", group.nests, dims)
-        two_pass = (replace(kernel("two_pass", "two_pass", walked), counter=counter),)
-    columns, several = _has_columns(touched, group), len(tile_operands(group)) > 1
+        two_pass = tuple(replace(k, counter=counter) for k in walking(walked, "two_pass"))
     paired = any(level.pairs for level in levels)
-    odd = STORED if wide_tiles else PAIRED if paired else SINGLE
-    if col_axis.tail or counts or columns and several:
-        odd = ""
-    widest = held_columns(_dtypes_along(group), group.doubles)
-    traits = Traits(columns, counts, is_alone(group), several, group.doubles, widest, odd)
+    traits = _traits(group, touched, wide_tiles, counts, col_axis.tail, paired)
     variants = (
-        *(two_pass_variant(two_pass, state[0]) for two_pass in two_pass),
+        *(two_pass_variant(kernel, state[0]) for kernel in two_pass),
         *((per_thread_variant(loop, state[0], *per_thread),) if per_thread else ()),
         *lines_variants(*in_lines),
         split_variant(loop, state, wide_tiles, counts, along=bool(per_thread)),
@@ -222,6 +214,16 @@ def make(name, group, stores, dims, facts) -> Step:
     if kept or counts:
         return step
     return with_images(step, resident, loop, state, traits, touched, axes, dims, facts)
+
+
+def _traits(group, touched, wide_tiles: bool, counts: bool, tail: int, paired: bool) -> Traits:
+    """What decides how its rows are held in registers; `tail`: that of the axis of columns."""
+    columns, several = _has_columns(touched, group), len(tile_operands(group)) > 1
+    odd = STORED if wide_tiles else PAIRED if paired else SINGLE
+    if tail or counts or columns and several:
+        odd = ""
+    widest = held_columns(_dtypes_along(group), group.doubles)
+    return Traits(columns, counts, is_alone(group), several, group.doubles, widest, odd)
 
 
 def _beside_box(step: Step, line: Poly, box: Step) -> Step:
@@ -245,10 +247,10 @@ def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...
     return wish
 
 
-def _are_moments(level: Level) -> bool:
-    """Whether all that a walk folds are means and variances."""
+def _by_lane(level: Level) -> bool:
+    """Whether each lane of a walk may keep a state of its own, of all that it folds."""
     paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
-    return paired == set(level.folds) and all(pair.kind == "moments" for pair in level.pairs)
+    return paired == set(level.folds) and all(KINDS[pair.kind].by_lane for pair in level.pairs)
 
 
 def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:
@@ -327,7 +329,7 @@ def _has_columns(touched, group) -> bool:
 
 def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
     """(name, dtype) of what one part of a reduction leaves behind."""
-    if nest.fold.op.startswith("arg"):
+    if nest.fold.is_place:
         return (f"{nest.name}_best", nest.fold.body.dtype), (f"{nest.name}_at", "i64")
     return ((f"{nest.name}_part", nest.dtype),)
 

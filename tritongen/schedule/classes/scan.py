@@ -167,7 +167,7 @@ def _run(group: Group, variant: Variant) -> tuple[str, str]:
 
     Where memory runs across the walk those of one store, which may run along it. None where a scan has a place in its state.
     """
-    if any(n.fold.op.startswith("arg") for n in scans_of(group)):
+    if any(n.fold.is_place for n in scans_of(group)):
         return "RUN", "1"
     wide = "min(8, 16 // itemsize)"
     names = {"strided": "8", "split": f"8 if strided else {wide}"}

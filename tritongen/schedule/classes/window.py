@@ -382,7 +382,7 @@ def weight_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
         body = nest.fold.body
         apart = sum(not is_shared(r) for r in reads(body))
         calls = sum(isinstance(e, ir.Call) for e in ir.walk(body))
-        total += (1 + apart + calls // 4) * (4 if nest.fold.op.startswith("arg") else 1)
+        total += (1 + apart + calls // 4) * (4 if nest.fold.is_place else 1)
     return min(total, UNROLLED)
 
 
