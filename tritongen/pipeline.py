@@ -10,7 +10,7 @@ Nothing here imports torch or triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -142,7 +142,7 @@ class _Pair:
 
     forward: ir.Op
     back: ir.Op | None
-    handed_on: dict[str, str]
+    handed_on: Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def _pair(c: Checked, taken: Set[str]) -> _Pair | str:

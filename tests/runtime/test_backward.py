@@ -157,6 +157,27 @@ def test_what_comes_in_is_handed_on_as_it_is():
     assert "_backward" not in pipeline.build(add, gradients=True).raw
 
 
+@pytest.mark.parametrize("standalone", [False, True])
+def test_the_gradient_of_a_sum_is_a_view_of_what_comes_in(standalone):
+    """As torch's: no kernel writes dy again and again; dims on both sides of the batch dims, which are still summed."""
+    text = """op f<T: float>(x: T[A, ..., D, E], z: T[...]) -> y: T[..., D] {
+      y[..., d] = sum[a, e](x[a, ..., d, e]) * 1.0 + z[...]
+    }"""
+    source = pipeline.build(text, gradients=True, standalone=standalone).raw
+    assert "dz_ptr" in source and "dx" not in source
+    f = load_text("f", source).f
+    x, z = randn(2, 5, 3, 4).requires_grad_(), randn(6, 5).requires_grad_()
+    dy = randn(6, 5, 3, seed=7)
+    dx, dz = torch.autograd.grad(f(x, z), (x, z), dy)
+    wanted = torch.autograd.grad(x.sum((0, 3)) + z[..., None], (x, z), dy)
+    torch.testing.assert_close((dx, dz), wanted)
+    whole = randn(2, 6, 5, 3, 4).requires_grad_()
+    (dx,) = torch.autograd.grad(f(whole, z), whole, dy)
+    assert dx.data_ptr() == dy.data_ptr() and dx.stride(0) == dx.stride(-1) == 0
+    assert torch.equal(dx, dy[None, ..., None].expand(whole.shape))
+    assert torch.autograd.gradcheck(f, (whole.detach().double().requires_grad_(), z.double()))
+
+
 def test_what_has_no_gradient_says_why():
     assert not spec("row_argmax")(randn(3, 4).requires_grad_()).requires_grad
     text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n]\n  grad none\n}"

@@ -15,6 +15,7 @@ from tritongen.autodiff.exprs import free_name
 from tritongen.autodiff.kept import keeping
 from tritongen.check import check
 from tritongen.errors import SpecError
+from tritongen.ir.algebra import Poly
 from tritongen.ir.batches import batched
 from tritongen.ir.nodes import BATCH_SIZE, Cast, Op, Param, Read, Tensor
 from tritongen.ir.print import print_op
@@ -76,23 +77,42 @@ def _as_text_says(op: Op, file: str) -> Op:
     return read
 
 
-def handed_on(op: Op, back: Op) -> dict[str, str]:
-    """The operands whose gradient is just what comes in for an output, each with that output: those of `x + z`."""
+Handed = dict[str, tuple[str, tuple[int, ...]]]
+
+
+def handed_on(op: Op, back: Op) -> Handed:
+    """The operands whose gradient is just what comes in for an output, those of `x + z` and of `sum[k](x[m, k])`.
+
+    Each with that output, and the dims of its own along which its gradient is the same: -1 is the last one.
+    """
     incoming = {f"d{o.name}": o for o in op.outputs}
     lines = {nest.name: nest for nest in back.nests}
-    found = {}
+    found: Handed = {}
     for o in back.outputs:
         value = lines[o.name].body
         while isinstance(value, Cast):
             value = value.arg
         match value:
             case Read(name, coords, None, o.dtype) if name in incoming:
-                if coords == lines[o.name].coords and incoming[name].dims == o.dims:
-                    found[o.name[1:]] = incoming[name].name
+                own = lines[o.name].coords
+                along = [k for k, c in enumerate(own) if c not in coords]
+                here = [k for k in range(len(own)) if k not in along]
+                if (*(own[k] for k in here),) == coords and BATCH_SIZE not in (
+                    o.dims[k] for k in along
+                ):
+                    if (*(o.dims[k] for k in here),) == incoming[name].dims:
+                        found[o.name[1:]] = incoming[name].name, _from_ends(o.dims, along)
     return found
 
 
-def without_handed_on(op: Op, back: Op) -> tuple[dict[str, str], Op | None]:
+def _from_ends(dims: tuple[Poly, ...], along: list[int]) -> tuple[int, ...]:
+    """Dims of a tensor by number, those behind its batch dims from the last one, which comes first."""
+    batch = dims.index(BATCH_SIZE) if BATCH_SIZE in dims else len(dims)
+    behind = (k - len(dims) for k in reversed(along) if k > batch)
+    return (*(k for k in along if k < batch), *behind)
+
+
+def without_handed_on(op: Op, back: Op) -> tuple[Handed, Op | None]:
     """What is handed on, and the gradient of the rest, None where that is nothing.
 
     All of it stays together where the rest reads nothing that has the shape of its own results: zeros of `...`.

@@ -63,7 +63,8 @@ def differentiable(item: OpPlans) -> str:
         own = parameters(back.plans[0].op) if back else []
         takes = (*(name for name, _, _ in own), *(back.flags.values() if back else ()))
         fit = ", fit=runtime.fitted" if "before=" in told else ""
-        return f"differentiable({told}, takes={takes}{fit})"
+        expand = ", expand=runtime.expanded" if "along=" in told else ""
+        return f"differentiable({told}, takes={takes}{fit}{expand})"
     floats = any(ir.kind_of(o.dtype, op) == "float" for o in op.outputs)
     return f"differentiable({no_gradient(item)})" if floats and item.no_gradient else ""
 
@@ -81,7 +82,10 @@ def backward(item: OpPlans) -> str:
     places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in given)
     before = {t.name: at for t, at in places if at}
     told += f", before={before}" if before else ""
-    return f"{told}, handed_on={item.handed_on}" if item.handed_on else told
+    if item.handed_on:
+        told += f", handed_on={ {name: y for name, (y, _) in item.handed_on.items()} }"
+    along = {name: dims for name, (_, dims) in item.handed_on.items() if dims}
+    return f"{told}, along={along}" if along else told
 
 
 def batch(op: ir.Op) -> str:

@@ -17,7 +17,7 @@ class OpPlans:
     `hosts`: the typings with the names that what the public calls has for them, `shown` from those to the
     spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
     `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
-    whose gradient is `handed_on`: what comes in for an output; or `no_gradient`: why there is none. `forward`: what
+    whose gradient is `handed_on`, what comes in for an output, the same along these dims; or `no_gradient`: why there is none. `forward`: what
     runs in its place where a gradient is wanted, that is then behind it: it keeps values. `autotune`: whether its kernels
     have tables of configs to measure.
     """
@@ -32,7 +32,7 @@ class OpPlans:
     on_request: bool = False
     backward: OpPlans | None = None
     forward: OpPlans | None = None
-    handed_on: Mapping[str, str] = field(default_factory=dict)
+    handed_on: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     no_gradient: str = ""
     autotune: bool = False
 

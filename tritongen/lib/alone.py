@@ -47,6 +47,19 @@ def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tens
     return gradient.sum_to_size(*shape[:before], *missing, *shape[before:]).reshape(shape)
 
 
+def expanded(gradient: torch.Tensor, shape: torch.Size, along: tuple[int, ...]) -> torch.Tensor:
+    """The gradient of an operand of this shape that is the same `along` these dims, which `gradient` lacks: a view.
+
+    In order: from the first one, then negative numbers from the last one.
+    """
+    for dim in along:
+        gradient = gradient.unsqueeze(dim)
+    sizes = [-1] * gradient.dim()
+    for dim in along:
+        sizes[dim] = shape[dim]
+    return gradient.expand(sizes)
+
+
 def differentiable(
     back: str = "",
     takes: tuple[str, ...] = (),
@@ -55,14 +68,17 @@ def differentiable(
     flags: tuple[str, ...] = (),
     before: Mapping[str, int] = {},  # noqa: B006
     handed_on: Mapping[str, str] = {},  # noqa: B006
+    along: Mapping[str, tuple[int, ...]] = {},  # noqa: B006
     no_gradient: str = "",
     fit: Any = None,
+    expand: Any = None,
 ) -> Callable[..., Any]:
     """Decorates an op with its gradient `back`, an op of its module.
 
     It `takes` operands and outputs of this one, `dy` of an output y, and `flags`: which of the gradients that it
     gives, those of `wrt`, are asked for. `before`: dims in front of an operand's batch dims, to which `fit` sums.
-    `handed_on`: operands whose gradient is that of an output. `no_gradient`: why there is none.
+    `handed_on`: operands whose gradient is that of an output, to which it is `expand`ed `along` these of its dims.
+    `no_gradient`: why there is none.
     """
     read = {*(y for y in outputs if f"d{y}" in takes), *handed_on.values()}
 
@@ -78,7 +94,7 @@ def differentiable(
             tensors = [name for name, v in kept.items() if isinstance(v, torch.Tensor)]
             ctx.save_for_backward(*[kept.pop(name) for name in tensors])
             ctx.tensors, ctx.numbers = tensors, kept
-            ctx.shapes = {name: known[name].shape for name in before}
+            ctx.shapes = {name: known[name].shape for name in (*before, *along)}
             ctx.set_materialize_grads(False)  # of what is kept only, too
             ctx.like = {
                 y: dict(size=known[y].shape, dtype=known[y].dtype, device=known[y].device)
@@ -102,6 +118,8 @@ def differentiable(
                 found |= zip(
                     wrt, results if isinstance(results, tuple) else (results,), strict=True
                 )
+            for name, dims in along.items():
+                found[name] = expand(found[name], ctx.shapes[name], dims)
             for name, dims in before.items():
                 if asked[name]:
                     found[name] = fit(found[name], ctx.shapes[name], dims)

@@ -45,7 +45,7 @@ from tritongen.proof.cases import (
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.runner import Candidate, Progress, candidates_of, problem_with, taking_turns
 from tritongen.proof.values import Filling, fill_tensor
-from tritongen.runtime.gradients import fitted
+from tritongen.runtime.gradients import expanded, fitted
 from tritongen.runtime.precision import precision
 from tritongen.schedule.plan import Plan
 from tritongen.syntax.parse import parse
@@ -71,7 +71,7 @@ class Derived:
 
     forward: Op
     plans: tuple[Plan, ...]
-    handed_on: Mapping[str, str]
+    handed_on: Mapping[str, tuple[str, tuple[int, ...]]]
     modules: tuple[ModuleType, ModuleType]
     of: Op  # the spec's: of fewer results, where the forward keeps values for the gradient behind them
 
@@ -372,7 +372,10 @@ def through_autograd(
     found = torch.autograd.grad(ys, list(leaves.values()), dys, allow_unused=True)
     incoming = {n: torch.zeros_like(y) for n, y in outputs.items()}
     incoming |= zip(heads, dys, strict=True)
-    direct = {f"d{name}": incoming[y] for name, y in derived.handed_on.items()}
+    direct = {
+        f"d{name}": expanded(incoming[y], operands[name].shape, dims)
+        for name, (y, dims) in derived.handed_on.items()
+    }
     if derived.plans:
         with torch.no_grad():
             results = getattr(module, derived.op.name)(**known)

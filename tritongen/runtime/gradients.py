@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tritongen.lib.alone import fitted
+from tritongen.lib.alone import expanded, fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Backward:
     It gives the gradients of the operands and scalars in `wrt`, in order. `outputs`: the op's. `flags`: where
     not all is always computed, its parameters that ask for each of `wrt`; what is not asked for may be None.
     `before`: of operands that have dims before their batch dims, how many. `handed_on`: the operands whose gradient is
-    what comes in for an output; where no other is left, the op has no name.
+    what comes in for an output, and where it is `along` dims, is the same along those of the operand; where no other is
+    left, the op has no name.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Backward:
     flags: tuple[str, ...] = ()
     before: Mapping[str, int] = field(default_factory=dict)
     handed_on: Mapping[str, str] = field(default_factory=dict)
+    along: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def keep_and_pull(
@@ -49,6 +51,7 @@ def keep_and_pull(
     flags: tuple[str, ...] = (),
     before: Mapping[str, int] = {},  # noqa: B006
     handed_on: Mapping[str, str] = {},  # noqa: B006
+    along: Mapping[str, tuple[int, ...]] = {},  # noqa: B006
 ) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
     """What a call leaves for its backward, `keep(ctx, values, output)`, and that, `pull(ctx, asked, *gradients)`.
 
@@ -86,8 +89,8 @@ def keep_and_pull(
                 functools.partial(torch.zeros, y.shape, dtype=y.dtype, device=y.device)
                 for y in output
             ]
-        if before:
-            ctx.shapes = {name: values[names.index(name)].shape for name in before}
+        if before or along:
+            ctx.shapes = {name: values[names.index(name)].shape for name in (*before, *along)}
 
     def pull(ctx: Any, asked: tuple[bool, ...], *gradients: Any) -> list[Any]:
         function, _, loose, taken = plan()
@@ -99,6 +102,10 @@ def keep_and_pull(
         for k, j in given:
             if asked[k]:
                 found[k] = gradients[j]
+        for name, dims in along.items():
+            k = names.index(name)
+            if asked[k]:
+                found[k] = expanded(found[k], ctx.shapes[name], dims)
         if any([asked[k] for k in at]):
             saved = ctx.saved_tensors
             if loose:
@@ -110,10 +117,10 @@ def keep_and_pull(
                 if asked[k]:
                     found[k] = result
         # What lacks leading dims, or has another dtype, autograd itself sums and casts.
-        for name, dims in before.items():
+        for name, leading in before.items():
             k = names.index(name)
             if asked[k]:
-                found[k] = fitted(found[k], ctx.shapes[name], dims)
+                found[k] = fitted(found[k], ctx.shapes[name], leading)
         return found
 
     return keep, pull
