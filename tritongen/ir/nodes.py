@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import is_not
 from typing import Union
 
 from tritongen.ir.algebra import Poly, Sym, index, poly
@@ -343,11 +344,15 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """expr with `change` applied to every node, innermost first."""
     match expr:
         case Call(_, args):
-            expr = replace(expr, args=tuple(rebuild(a, change) for a in args))
+            new = tuple([rebuild(a, change) for a in args])
+            if any(map(is_not, new, args)):
+                expr = replace(expr, args=new)
         case Cast(arg):
-            expr = replace(expr, arg=rebuild(arg, change))
+            if (inner := rebuild(arg, change)) is not arg:
+                expr = replace(expr, arg=inner)
         case Reduce(body=body):
-            expr = replace(expr, body=rebuild(body, change))
+            if (inner := rebuild(body, change)) is not body:
+                expr = replace(expr, body=inner)
     return change(expr)
 
 

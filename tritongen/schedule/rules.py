@@ -78,7 +78,7 @@ def parse(rule: str) -> ast.expr:
 
 def evaluate(rule: str, facts: Mapping[str, int]) -> int:
     """The value of a rule; TypeError for a node that no rule may hold, KeyError for an unknown name."""
-    return _value(parse(rule), facts)
+    return _compiled(rule)(facts)
 
 
 @cache
@@ -96,27 +96,40 @@ def conjuncts(rule: str) -> list[str]:
     return [rule]
 
 
-def _value(node: ast.expr, facts: Mapping[str, int]) -> int:
+Valued = Callable[[Mapping[str, int]], int]
+
+
+@cache
+def _compiled(rule: str) -> Valued:
+    """A step asks its rules for every tile and kind of call: their nodes are looked at once."""
+    return _value_of(parse(rule))
+
+
+def _value_of(node: ast.expr) -> Valued:
     match node:
         case ast.Constant(value=int() as value):
-            return value
+            return lambda facts: value
         case ast.Name(id=name):
-            return facts[name]
-        case ast.BinOp(left=a, op=op, right=b):
-            return OPERATORS[type(op)](_value(a, facts), _value(b, facts))
-        case ast.Compare(left=first, ops=ops, comparators=rest):
-            values = [_value(v, facts) for v in (first, *rest)]
-            return all(
-                OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False)
-            )
-        case ast.BoolOp(op=ast.And(), values=values):
-            return all(_value(v, facts) for v in values)
-        case ast.BoolOp(op=ast.Or(), values=values):
-            return any(_value(v, facts) for v in values)
-        case ast.UnaryOp(op=ast.Not(), operand=a):
-            return not _value(a, facts)
-        case ast.IfExp(test=test, body=a, orelse=b):
-            return _value(a, facts) if _value(test, facts) else _value(b, facts)
+            return operator.itemgetter(name)
+        case ast.BinOp(left=left, op=op, right=right):
+            apply, a, b = OPERATORS[type(op)], _value_of(left), _value_of(right)
+            return lambda facts: apply(a(facts), b(facts))
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            apply, a, b = OPERATORS[type(op)], _value_of(left), _value_of(right)
+            return lambda facts: apply(a(facts), b(facts))
+        case ast.Compare(left=first, ops=ops, comparators=[middle, *rest]):
+            head = ast.Compare(first, ops[:1], [middle])
+            return _value_of(ast.BoolOp(ast.And(), [head, ast.Compare(middle, ops[1:], rest)]))
+        case ast.BoolOp(op=op, values=values):
+            every, each = all if isinstance(op, ast.And) else any, [_value_of(v) for v in values]
+            return lambda facts: every(value(facts) for value in each)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            a = _value_of(operand)
+            return lambda facts: not a(facts)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            asked, a, b = _value_of(test), _value_of(body), _value_of(orelse)
+            return lambda facts: a(facts) if asked(facts) else b(facts)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return FUNCTIONS[name](*(_value(a, facts) for a in args))
+            function, given = FUNCTIONS[name], [_value_of(a) for a in args]
+            return lambda facts: function(*[value(facts) for value in given])
     raise TypeError(f"not a size expression: {ast.unparse(node)}")

@@ -10,7 +10,7 @@ with fewer stages where shared memory would not hold them. `tune` leaves out wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -65,8 +65,7 @@ def fitted_variant(step: Step, variant: Variant) -> Variant | None:
     widths = [rule for rule in conjuncts(variant.requires) if names(rule) == {"itemsize"}]
     if not any(all(evaluate(r, {"itemsize": n}) for r in widths) for n in itemsizes(kernel)):
         return None  # a form for elements of other widths
-    found = {tuple(c.items()): c for c in configs(kernel, variant)}.values()
-    cases = [Case(c, stages_that_fit(kernel, variant, c)) for c in found]
+    cases = [Case(c, stages_that_fit(kernel, variant, c)) for c in configs(kernel, variant)]
     if all(case.room >= case.config["num_stages"] for case in cases):
         return variant
     if all(case.room == 1 for case in cases):
@@ -129,22 +128,24 @@ def kept(cases: list[Case], name: str) -> int:
 
 def configs(
     kernel: KernelPlan, variant: Variant, room: int = ROOMS[-1]
-) -> Iterator[dict[str, int]]:
-    """The variant's config for each kind of call that it may run in, and the widths of what is in tiles there.
+) -> Iterable[dict[str, int]]:
+    """The variant's configs, each once, with the widths of what is in tiles: one for each kind of call it may run in.
 
     Tensor cores before Hopper's take factors from registers: a stage less waits in shared memory.
     """
     spoken = names(variant.requires).union(*(names(rule) for _, rule in variant.config))
-    for (m, n), itemsize in product(EXTENTS, itemsizes(kernel)):
+    found = dict[tuple[tuple[str, int], ...], dict[str, int]]()
+    widths = [(n, stored) for n in itemsizes(kernel) for stored in widths_stored(kernel, n)]
+    for (m, n), (itemsize, stored) in product(EXTENTS, widths):
         facts = dict.fromkeys(spoken, 1 << 20) | {"shared": room, "sms": 132, "M": m, "N": n}
-        for stored in widths_stored(kernel, itemsize):
-            config = {"itemsize": itemsize, "stored_bytes": stored}
-            if evaluate(variant.requires, facts | config):
-                for name, rule in variant.config:
-                    config[name] = evaluate(rule, facts | config)
-                if room < ROOMS[-1]:
-                    config["num_stages"] = max(1, config["num_stages"] - 1)
-                yield config
+        config = {"itemsize": itemsize, "stored_bytes": stored}
+        if evaluate(variant.requires, facts | config):
+            for name, rule in variant.config:
+                config[name] = evaluate(rule, facts | config)
+            if room < ROOMS[-1]:
+                config["num_stages"] = max(1, config["num_stages"] - 1)
+            found[tuple(config.items())] = config
+    return found.values()
 
 
 def stages_that_fit(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
