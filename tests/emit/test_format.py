@@ -55,10 +55,12 @@ def by_black(text: str) -> str:
 
 
 def holds(raw: str) -> None:
-    """Black leaves it as it is, and says the same of it; it keeps one blank line behind a def that it skips."""
-    source = format_source(raw)
-    assert by_black(source) == source
-    assert source == by_black(re.sub(r"\n+(?=(?:def )?choose_)", "\n\n\n", by_black(raw)))
+    """It is what black makes of the raw text, but for the one blank line that black keeps behind a def that it skips.
+
+    What black has made it leaves as it is, so it is asked once: it takes longer than all else here.
+    """
+    apart = re.sub(r"\n+(?=(?:def )?choose_)", "\n\n\n", raw)
+    assert format_source(raw) == by_black(apart)
 
 
 def test_statements_of_each_kind():
@@ -83,14 +85,14 @@ def test_modules_of_files(path):
 @pytest.mark.slow
 def test_modules_of_drawn_specs():
     formatted = 0
-    for seed in range(40):
+    for seed in range(20):
         try:
             raw = pipeline.build(drawn(17, seed).text, gradients=True).raw
         except SpecError:
             continue
         formatted += 1
         holds(raw)
-    assert formatted > 20
+    assert formatted > 10
 
 
 def test_a_head_that_black_leaves_alone_may_be_long():

@@ -40,7 +40,7 @@ def as_dtype(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return (whole % 251).to(dtype).as_strided(x.shape, x.stride(), x.storage_offset())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(laid_out(), st.sampled_from(DTYPES))
 def test_a_copy_holds_what_its_tensor_does(x, dtype):
     x = as_dtype(x, dtype)
@@ -51,7 +51,7 @@ def test_a_copy_holds_what_its_tensor_does(x, dtype):
         assert rows.stride(-2) * rows.element_size() % 16 == 0 and rows.data_ptr() % 16 == 0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(laid_out(), st.sampled_from(DTYPES), st.sampled_from((1, 4, 16)))
 def test_zeros_stand_behind_the_channels_of_a_copy(x, dtype, multiple):
     x = as_dtype(x, dtype)

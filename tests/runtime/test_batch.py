@@ -13,5 +13,6 @@ def test_results_lie_as_torch_lays_them(run_checks):
     run_checks("layout_checks.py")
 
 
+@pytest.mark.slow
 def test_copies_hold_what_operands_do(run_checks):
     run_checks("copies_checks.py")
