@@ -89,6 +89,7 @@ def assert_like(ours: torch.nn.Module, theirs: torch.nn.Module, operands) -> Non
         torch.testing.assert_close(got, right, rtol=tolerance, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, args, kwargs, operands", LAYERS)
 def test_a_layer_is_torchs(name, args, kwargs, operands):
     ours, theirs = made(name, args, kwargs)

@@ -25,6 +25,7 @@ from benchmarks.anyshape_draws import (
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_draw_is_a_call_of_its_op_and_the_same_each_time(kind):
     large = 0

@@ -36,6 +36,7 @@ def test_python_makes_no_tile_of_a_kernel():
         assert not said, (name, said)
 
 
+@pytest.mark.slow
 def test_each_template_is_a_kernel(run_checks):
     run_checks("product_checks.py")
 

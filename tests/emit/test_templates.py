@@ -19,6 +19,7 @@ STEP = r"tl\.(?:program_id|num_programs|load|store|atomic_\w+|dot|range|static_r
 PRINTED = {"addressing": ["tl.load"], "kernel_writer": ["tl.store"]}  # by one function each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checks", ["template_checks.py", "nest_checks.py"])
 def test_with_plain_slots_they_compute(checks, run_checks):
     run_checks(checks)

@@ -190,6 +190,7 @@ def test_what_has_no_gradient_says_why():
         dx.sum().backward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", "matmul", "linear_gelu", "vector_add"])
 def test_second_derivatives(name):
     """Of what was compiled at run time: the gradient is compiled anew, with its own."""

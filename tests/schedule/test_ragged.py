@@ -40,6 +40,7 @@ def test_what_is_ragged(line, one):
     assert skeletons(line) == (("ragged",) if one else ("rows",))
 
 
+@pytest.mark.slow
 def test_whatever_the_offsets_are(run_checks):
     run_checks("ragged_checks.py")
 
