@@ -6,7 +6,7 @@ tensor is read in it: x[..., d], b[d]. Indices are named after the dims. Not her
 
 from __future__ import annotations
 
-from tritongen.check.ranges import ZERO, Frame, Target, agree
+from tritongen.check.ranges import ZERO, Frame, Target, agree, lower
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import walk
 from tritongen.ir.algebra import Poly, index, poly, text
@@ -50,11 +50,10 @@ def _tensor_names(scope: Scope, value: ast.Expr) -> list[str]:
 
 
 def index_name(dim: Poly, taken: set[str]) -> str:
-    """`M` gives m, `...` itself; a letter for an expression."""
+    """A readable index for a dim that is not taken."""
     if dim == BATCH_SIZE:
         return BATCH
-    shown = text(dim)
-    base = shown.lower() if shown.isidentifier() else "i"
+    base = lower(dim)
     candidates = [base, *(c for c in "ijklmnpqrstuv"), *(f"{base}{n}" for n in range(2, 99))]
     return next(c for c in candidates if c not in taken)
 

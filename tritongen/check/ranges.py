@@ -34,6 +34,7 @@ from tritongen.ir.algebra import (
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Binder, Guard, Require
 from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
+from tritongen.syntax.names import kind_of
 from tritongen.syntax.unparse import unparse
 
 ZERO = poly(0)
@@ -172,9 +173,9 @@ def wrong_rank(
 
 
 def lower(dim: Poly) -> str:
-    """A readable index for a dim: `M` gives m."""
-    name = text(dim)
-    return name.lower() if name.isidentifier() or dim == BATCH_SIZE else "i"
+    """A readable index for a dim: `M` gives m, `...` itself; a letter for an expression, and for what no spec may say."""
+    name = text(dim).lower()
+    return name if name.isidentifier() and not kind_of(name) or dim == BATCH_SIZE else "i"
 
 
 def agree(
