@@ -269,14 +269,9 @@ def attention_m_loop(
             tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        o_sum2_parts = tl.load(
-            o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        o_sum2_parts = tl.load(o_sum2_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
     if PASS != 1:
         o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
@@ -1063,14 +1058,9 @@ def attention_backward_m_loop(
             tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        o_sum2_parts = tl.load(
-            o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        o_sum2_parts = tl.load(o_sum2_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
     if PASS != 1:
         o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
@@ -1142,9 +1132,8 @@ def attention_backward_do_sum_loop(
             tl.store(do_sum_part_ptr + row * PARTS + part, do_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        do_sum_parts = tl.load(
-            do_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        do_sum_parts = tl.load(do_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
@@ -2016,9 +2005,8 @@ def attention_backward_dscale_loop(
             tl.store(dscale_sum_part_ptr + row * PARTS + part, dscale_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dscale_sum_parts = tl.load(
-            dscale_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        dscale_sum_parts = tl.load(dscale_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dscale_sum = tl.sum(dscale_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)

@@ -67,11 +67,8 @@ def batch_max_float_loop(
             tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        y_max_parts = tl.load(
-            y_max_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
+        there = (row < rows) & (parts < PARTS)
+        y_max_parts = tl.load(y_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     if PASS != 1:
         tl.store(y_ptr + row * y_row, y_max, mask=row < rows)
@@ -126,9 +123,8 @@ def batch_max_int_loop(
             tl.store(y_part_ptr + row * PARTS + part, y, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        y_parts = tl.load(
-            y_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=LOWEST
-        )
+        there = (row < rows) & (parts < PARTS)
+        y_parts = tl.load(y_part_ptr + row * PARTS + parts, mask=there, other=LOWEST)
         y = tl.max(y_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(y_ptr + row * y_row, y, mask=row < rows)
@@ -466,14 +462,9 @@ def batch_max_backward_y_at_loop(
             tl.store(y_at_at_ptr + row * PARTS + part, y_at, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        y_at_bests = tl.load(
-            y_at_best_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        y_at_ats = tl.load(
-            y_at_at_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=2147483647
-        )
+        there = (row < rows) & (parts < PARTS)
+        y_at_bests = tl.load(y_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_at_ats = tl.load(y_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         y_at = tl.where(y_at == 2147483647, -1, y_at)

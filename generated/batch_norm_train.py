@@ -194,15 +194,10 @@ def batch_norm_train_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
+        there = (row < C) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / count
@@ -270,15 +265,10 @@ def batch_norm_train_per_thread_merge(
     """What the parts of MERGE rows left, merged into the first of them."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-    )
+    there = (row < C) & (parts < PARTS)
+    mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
@@ -732,19 +722,12 @@ def batch_norm_train_backward_var_sum_loop(
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
+        there = (row < C) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        dmu_sum_parts = tl.load(
-            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         mu = mu_sum / count
@@ -787,16 +770,13 @@ def batch_norm_train_backward_var_sum_loop(
                 tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < C)
         else:
             parts = tl.arange(0, PARTS_POW2)[None, :]
+            there = (row < C) & (parts < PARTS)
             dy_rsqrt_sum_parts = tl.load(
-                dy_rsqrt_sum_part_ptr + row * PARTS + parts,
-                mask=(row < C) & (parts < PARTS),
-                other=0.0,
+                dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
             )
             dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
             dgain_sum_parts = tl.load(
-                dgain_sum_part_ptr + row * PARTS + parts,
-                mask=(row < C) & (parts < PARTS),
-                other=0.0,
+                dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
             )
             dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
         if PASS != 2:
@@ -907,9 +887,8 @@ def batch_norm_train_backward_deps_loop(
             tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        deps_sum_parts = tl.load(
-            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        deps_sum_parts = tl.load(deps_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)

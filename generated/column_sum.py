@@ -65,9 +65,8 @@ def column_sum_loop(
             tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < D)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-        )
+        there = (row < D) & (parts < PARTS)
+        y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(y_ptr + row * y_row, y_sum, mask=row < D)

@@ -551,15 +551,10 @@ def conv_group_norm_silu_y_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / count
@@ -678,15 +673,10 @@ def conv_group_norm_silu_y_channels_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / cols
@@ -1902,15 +1892,10 @@ def conv_group_norm_silu_forward_y_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / count
@@ -2029,15 +2014,10 @@ def conv_group_norm_silu_forward_y_channels_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / cols
@@ -2698,15 +2678,10 @@ def conv_group_norm_silu_backward_mu_sum_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / count
@@ -2752,11 +2727,8 @@ def conv_group_norm_silu_backward_mu_sum_loop(
                 tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
         else:
             parts = tl.arange(0, PARTS_POW2)[None, :]
-            dmu_sum_parts = tl.load(
-                dmu_sum_part_ptr + row * PARTS + parts,
-                mask=(row < rows) & (parts < PARTS),
-                other=0.0,
-            )
+            there = (row < rows) & (parts < PARTS)
+            dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
             dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         if PASS != 2:
             tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
@@ -2878,10 +2850,9 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
             )
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
+        there = (row < rows) & (parts < PARTS)
         dgroup_norm_rsqrt_sum_parts = tl.load(
-            dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=0.0,
+            dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_parts, 1, keep_dims=True)
     if PASS != 1:
@@ -2984,9 +2955,8 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
             tl.store(dvar_sum_part_ptr + row * PARTS + part, dvar_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dvar_sum_parts = tl.load(
-            dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        dvar_sum_parts = tl.load(dvar_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
@@ -3177,17 +3147,12 @@ def conv_group_norm_silu_backward_dconv2d_loop(
             tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        db_sum_parts = tl.load(
-            db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        db_sum_parts = tl.load(db_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-        dgain_sum_parts = tl.load(
-            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-        dbias_sum_parts = tl.load(
-            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
@@ -3372,17 +3337,12 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
             tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        db_sum_parts = tl.load(
-            db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        db_sum_parts = tl.load(db_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-        dgain_sum_parts = tl.load(
-            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-        dbias_sum_parts = tl.load(
-            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)

@@ -882,9 +882,8 @@ def conv_transpose1d_backward_db_loop(
             tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < F)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        db_sum_parts = tl.load(
-            db_sum_part_ptr + row * PARTS + parts, mask=(row < F) & (parts < PARTS), other=0.0
-        )
+        there = (row < F) & (parts < PARTS)
+        db_sum_parts = tl.load(db_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(db_ptr + row * db_row, db_sum, mask=row < F)

@@ -91,12 +91,9 @@ def cross_entropy_loop(
             tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-        )
-        lse_sum_parts = tl.load(
-            lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-        )
+        there = (row < N) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        lse_sum_parts = tl.load(lse_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     if PASS != 1:
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
@@ -355,12 +352,9 @@ def cross_entropy_backward_loop(
             tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-        )
-        lse_sum_parts = tl.load(
-            lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-        )
+        there = (row < N) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        lse_sum_parts = tl.load(lse_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     if PASS != 1:
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
@@ -430,17 +424,12 @@ def cross_entropy_backward_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
+        there = (row < N) & (parts < blocks)
         target = tl.load(target_ptr + row * target_row, mask=row < N)
         dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
         dhit = tl.where(target == ignore, 0.0, -dloss)
-        m_parts = tl.load(
-            m_part_ptr + row * blocks + parts,
-            mask=(row < N) & (parts < blocks),
-            other=float("-inf"),
-        )
-        lse_sum_parts = tl.load(
-            lse_sum_part_ptr + row * blocks + parts, mask=(row < N) & (parts < blocks), other=0.0
-        )
+        m_parts = tl.load(m_part_ptr + row * blocks + parts, mask=there, other=float("-inf"))
+        lse_sum_parts = tl.load(lse_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
         # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]

@@ -77,9 +77,8 @@ def cumprod_finish(
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    y_prod_parts = tl.load(
-        y_prod_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=1.0
-    )
+    there = (row < rows) & (parts < part)
+    y_prod_parts = tl.load(y_prod_part_ptr + row * PARTS + parts, mask=there, other=1.0)
     carry = tl.reduce(y_prod_parts, 1, lib.multiply, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -287,9 +286,8 @@ def cumprod_backward_dx_prod_finish(
     parts = tl.arange(0, PARTS)[None, :]
     k = row % D
     b = row // D
-    dx_prod_parts = tl.load(
-        dx_prod_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=1.0
-    )
+    there = (row < rows) & (parts < part)
+    dx_prod_parts = tl.load(dx_prod_part_ptr + row * PARTS + parts, mask=there, other=1.0)
     carry = tl.reduce(dx_prod_parts, 1, lib.multiply, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -360,9 +358,8 @@ def cumprod_backward_dx_loop(
             tl.store(dx_sum_part_ptr + row * PARTS + part, dx_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dx_sum_parts = tl.load(
-            dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        dx_sum_parts = tl.load(dx_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dx_sum = tl.sum(dx_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)

@@ -727,9 +727,8 @@ def depthwise_conv2d_backward_dw_loop(
             tl.store(dw_sum_part_ptr + row * PARTS + part, dw_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dw_sum_parts = tl.load(
-            dw_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        dw_sum_parts = tl.load(dw_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < rows)
@@ -835,9 +834,8 @@ def depthwise_conv2d_backward_db_loop(
             tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        db_sum_parts = tl.load(
-            db_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
+        there = (row < C) & (parts < PARTS)
+        db_sum_parts = tl.load(db_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(db_ptr + row * db_row, db_sum, mask=row < C)

@@ -192,15 +192,10 @@ def group_norm_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / count
@@ -311,15 +306,10 @@ def group_norm_channels_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / cols
@@ -771,15 +761,10 @@ def group_norm_backward_mu_sum_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / count
@@ -806,11 +791,8 @@ def group_norm_backward_mu_sum_loop(
                 tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
         else:
             parts = tl.arange(0, PARTS_POW2)[None, :]
-            dmu_sum_parts = tl.load(
-                dmu_sum_part_ptr + row * PARTS + parts,
-                mask=(row < rows) & (parts < PARTS),
-                other=0.0,
-            )
+            there = (row < rows) & (parts < PARTS)
+            dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
             dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         if PASS != 2:
             tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
@@ -876,10 +858,9 @@ def group_norm_backward_dy_rsqrt_sum_loop(
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
+        there = (row < rows) & (parts < PARTS)
         dy_rsqrt_sum_parts = tl.load(
-            dy_rsqrt_sum_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=0.0,
+            dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
         )
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     if PASS != 1:
@@ -966,9 +947,8 @@ def group_norm_backward_dvar_sum_loop(
             tl.store(dvar_sum_part_ptr + row * PARTS + part, dvar_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dvar_sum_parts = tl.load(
-            dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        dvar_sum_parts = tl.load(dvar_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
@@ -1103,13 +1083,10 @@ def group_norm_backward_dx_loop(
             tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dgain_sum_parts = tl.load(
-            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-        dbias_sum_parts = tl.load(
-            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
@@ -1240,13 +1217,10 @@ def group_norm_backward_dx_channels_loop(
             tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dgain_sum_parts = tl.load(
-            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-        dbias_sum_parts = tl.load(
-            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
@@ -1331,9 +1305,8 @@ def group_norm_backward_deps_loop(
             tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        deps_sum_parts = tl.load(
-            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        deps_sum_parts = tl.load(deps_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)

@@ -87,9 +87,8 @@ def huber_loop(
             tl.store(loss_sum_part_ptr + row * PARTS + part, loss_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        loss_sum_parts = tl.load(
-            loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        loss_sum_parts = tl.load(loss_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         loss = loss_sum / cols
@@ -380,9 +379,8 @@ def huber_backward_loop(
             tl.store(ddelta_sum_part_ptr + row * PARTS + part, ddelta_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        ddelta_sum_parts = tl.load(
-            ddelta_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        ddelta_sum_parts = tl.load(ddelta_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(ddelta_ptr + row, ddelta_sum, mask=row < 1)

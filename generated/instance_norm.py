@@ -98,15 +98,10 @@ def instance_norm_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / cols
@@ -176,18 +171,11 @@ def instance_norm_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
+        there = (row < rows) & (parts < blocks)
         c = row % C
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=0.0,
-        )
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * blocks + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
         mu = mu_sum / cols
         var = var_sum / cols
@@ -285,15 +273,10 @@ def instance_norm_channels_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / cols
@@ -739,19 +722,12 @@ def instance_norm_backward_mu_sum_loop(
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        dmu_sum_parts = tl.load(
-            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         mu = mu_sum / cols
@@ -784,10 +760,9 @@ def instance_norm_backward_mu_sum_loop(
                 tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
         else:
             parts = tl.arange(0, PARTS_POW2)[None, :]
+            there = (row < rows) & (parts < PARTS)
             dy_rsqrt_sum_parts = tl.load(
-                dy_rsqrt_sum_part_ptr + row * PARTS + parts,
-                mask=(row < rows) & (parts < PARTS),
-                other=0.0,
+                dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
             )
             dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
         if PASS != 2:
@@ -935,19 +910,12 @@ def instance_norm_backward_mu_sum_channels_loop(
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        dmu_sum_parts = tl.load(
-            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         mu = mu_sum / cols
@@ -980,10 +948,9 @@ def instance_norm_backward_mu_sum_channels_loop(
                 tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
         else:
             parts = tl.arange(0, PARTS_POW2)[None, :]
+            there = (row < rows) & (parts < PARTS)
             dy_rsqrt_sum_parts = tl.load(
-                dy_rsqrt_sum_part_ptr + row * PARTS + parts,
-                mask=(row < rows) & (parts < PARTS),
-                other=0.0,
+                dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0
             )
             dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
         if PASS != 2:
@@ -1117,13 +1084,10 @@ def instance_norm_backward_dgain_loop(
             tl.store(dbias_sum_part_ptr + row * PARTS + part, dbias_sum, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dgain_sum_parts = tl.load(
-            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
+        there = (row < C) & (parts < PARTS)
+        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-        dbias_sum_parts = tl.load(
-            dbias_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
-        )
+        dbias_sum_parts = tl.load(dbias_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
@@ -1209,9 +1173,8 @@ def instance_norm_backward_deps_loop(
             tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        deps_sum_parts = tl.load(
-            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        deps_sum_parts = tl.load(deps_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)

@@ -534,9 +534,8 @@ def int8_linear_backward_dsx_loop(
             tl.store(dsx_sum_part_ptr + row * PARTS + part, dsx_sum, mask=row < M)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dsx_sum_parts = tl.load(
-            dsx_sum_part_ptr + row * PARTS + parts, mask=(row < M) & (parts < PARTS), other=0.0
-        )
+        there = (row < M) & (parts < PARTS)
+        dsx_sum_parts = tl.load(dsx_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dsx_sum = tl.sum(dsx_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dsx_ptr + row * dsx_row, dsx_sum, mask=row < M)
@@ -598,9 +597,8 @@ def int8_linear_backward_dsw_loop(
             tl.store(dsw_sum_part_ptr + row * PARTS + part, dsw_sum, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dsw_sum_parts = tl.load(
-            dsw_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-        )
+        there = (row < N) & (parts < PARTS)
+        dsw_sum_parts = tl.load(dsw_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dsw_sum = tl.sum(dsw_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dsw_ptr + row * dsw_row, dsw_sum, mask=row < N)

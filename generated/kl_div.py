@@ -69,9 +69,8 @@ def kl_div_loop(
             tl.store(loss_sum_part_ptr + row * PARTS + part, loss_sum, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        loss_sum_parts = tl.load(
-            loss_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-        )
+        there = (row < N) & (parts < PARTS)
+        loss_sum_parts = tl.load(loss_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(loss_ptr + row * loss_row, loss_sum, mask=row < N)

@@ -92,15 +92,10 @@ def layer_norm_loop(
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
         mu = mu_sum / D
@@ -169,17 +164,10 @@ def layer_norm_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=0.0,
-        )
+        there = (row < rows) & (parts < blocks)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * blocks + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
         mu = mu_sum / D
         var = var_sum / D
@@ -526,19 +514,12 @@ def layer_norm_backward_mu_sum_loop(
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
         mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        dmu_sum_parts = tl.load(
-            dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         mu = mu_sum / D
@@ -571,11 +552,8 @@ def layer_norm_backward_mu_sum_loop(
                 tl.store(dy_rsqrt_part_ptr + row * PARTS + part, dy_rsqrt, mask=row < rows)
         else:
             parts = tl.arange(0, PARTS_POW2)[None, :]
-            dy_rsqrt_parts = tl.load(
-                dy_rsqrt_part_ptr + row * PARTS + parts,
-                mask=(row < rows) & (parts < PARTS),
-                other=0.0,
-            )
+            there = (row < rows) & (parts < PARTS)
+            dy_rsqrt_parts = tl.load(dy_rsqrt_part_ptr + row * PARTS + parts, mask=there, other=0.0)
             dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
         if PASS != 2:
             # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
@@ -678,13 +656,10 @@ def layer_norm_backward_dw_loop(
             tl.store(db_sum_part_ptr + row * PARTS + part, db_sum, mask=row < D)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dw_sum_parts = tl.load(
-            dw_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-        )
+        there = (row < D) & (parts < PARTS)
+        dw_sum_parts = tl.load(dw_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
-        db_sum_parts = tl.load(
-            db_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-        )
+        db_sum_parts = tl.load(db_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
@@ -755,9 +730,8 @@ def layer_norm_backward_deps_loop(
             tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        deps_sum_parts = tl.load(
-            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        deps_sum_parts = tl.load(deps_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)

@@ -259,9 +259,8 @@ def leaky_relu_backward_loop(
             tl.store(dslope_sum_part_ptr + row * PARTS + part, dslope_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dslope_sum_parts = tl.load(
-            dslope_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        dslope_sum_parts = tl.load(dslope_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dslope_ptr + row, dslope_sum, mask=row < 1)

@@ -81,14 +81,9 @@ def log_softmax_loop(
             tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     if PASS != 1:
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
@@ -154,14 +149,9 @@ def log_softmax_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        m_parts = tl.load(
-            m_part_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
+        there = (row < rows) & (parts < blocks)
+        m_parts = tl.load(m_part_ptr + row * blocks + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
         log_y_sum = tl.log(y_sum)
@@ -438,20 +428,11 @@ def log_softmax_backward_loop(
             tl.store(dy_log_sum_part_ptr + row * PARTS + part, dy_log_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
-        dy_log_sum_parts = tl.load(
-            dy_log_sum_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=0.0,
-        )
+        dy_log_sum_parts = tl.load(dy_log_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
@@ -535,20 +516,13 @@ def log_softmax_backward_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        m_parts = tl.load(
-            m_part_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
+        there = (row < rows) & (parts < blocks)
+        m_parts = tl.load(m_part_ptr + row * blocks + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
         dy_log_sum_parts = tl.load(
-            dy_log_sum_part_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=0.0,
+            dy_log_sum_part_ptr + row * blocks + parts, mask=there, other=0.0
         )
         dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
         # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])

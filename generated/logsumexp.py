@@ -76,14 +76,9 @@ def logsumexp_loop(
             tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     if PASS != 1:
         # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
@@ -313,14 +308,9 @@ def logsumexp_backward_loop(
             tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     if PASS != 1:
         # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
@@ -388,14 +378,9 @@ def logsumexp_backward_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        m_parts = tl.load(
-            m_part_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
+        there = (row < rows) & (parts < blocks)
+        m_parts = tl.load(m_part_ptr + row * blocks + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
         # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
         shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)

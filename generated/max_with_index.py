@@ -84,18 +84,11 @@ def max_with_index_float_loop(
             tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        v_max_parts = tl.load(
-            v_max_part_ptr + row * PARTS + parts,
-            mask=(row < N) & (parts < PARTS),
-            other=float("-inf"),
-        )
+        there = (row < N) & (parts < PARTS)
+        v_max_parts = tl.load(v_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         v_max = tl.reduce(v_max_parts, 1, lib.nan_max, keep_dims=True)
-        i_bests = tl.load(
-            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-        )
-        i_ats = tl.load(
-            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-        )
+        i_bests = tl.load(i_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        i_ats = tl.load(i_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         tl.store(v_ptr + row * v_row, v_max, mask=row < N)
@@ -167,16 +160,11 @@ def max_with_index_int_loop(
             tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        v_parts = tl.load(
-            v_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
-        )
+        there = (row < N) & (parts < PARTS)
+        v_parts = tl.load(v_part_ptr + row * PARTS + parts, mask=there, other=LOWEST)
         v = tl.max(v_parts, 1, keep_dims=True)
-        i_bests = tl.load(
-            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
-        )
-        i_ats = tl.load(
-            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-        )
+        i_bests = tl.load(i_best_ptr + row * PARTS + parts, mask=there, other=LOWEST)
+        i_ats = tl.load(i_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         tl.store(v_ptr + row * v_row, v, mask=row < N)
@@ -531,14 +519,9 @@ def max_with_index_backward_v_at_loop(
             tl.store(v_at_at_ptr + row * PARTS + part, v_at, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        v_at_bests = tl.load(
-            v_at_best_ptr + row * PARTS + parts,
-            mask=(row < N) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        v_at_ats = tl.load(
-            v_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-        )
+        there = (row < N) & (parts < PARTS)
+        v_at_bests = tl.load(v_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        v_at_ats = tl.load(v_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         v_at_best, v_at = tl.reduce((v_at_bests, v_at_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)

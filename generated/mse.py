@@ -69,9 +69,8 @@ def mse_loop(
             tl.store(loss_sum_part_ptr + row * PARTS + part, loss_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        loss_sum_parts = tl.load(
-            loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        loss_sum_parts = tl.load(loss_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         loss = loss_sum / cols

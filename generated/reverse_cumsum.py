@@ -81,9 +81,8 @@ def reverse_cumsum_finish(
     lane = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
     backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
-    y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
-    )
+    there = (row < rows) & (parts > part)
+    y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
     carry = tl.sum(y_sum_parts, 1, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = last - start + backwards
@@ -284,9 +283,8 @@ def reverse_cumsum_backward_finish(
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    dx_sum_parts = tl.load(
-        dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=0.0
-    )
+    there = (row < rows) & (parts < part)
+    dx_sum_parts = tl.load(dx_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
     carry = tl.sum(dx_sum_parts, 1, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)

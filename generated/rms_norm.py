@@ -81,9 +81,8 @@ def rms_norm_loop(
             tl.store(ms_sum_part_ptr + row * PARTS + part, ms_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        ms_sum_parts = tl.load(
-            ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        ms_sum_parts = tl.load(ms_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         ms = ms_sum / D
@@ -147,9 +146,8 @@ def rms_norm_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        ms_sum_parts = tl.load(
-            ms_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
+        there = (row < rows) & (parts < blocks)
+        ms_sum_parts = tl.load(ms_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
         ms = ms_sum / D
         rsqrt_ms = lib.rsqrt(ms + eps)
@@ -455,13 +453,10 @@ def rms_norm_backward_ms_sum_loop(
             tl.store(dy_rsqrt_part_ptr + row * PARTS + part, dy_rsqrt, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        ms_sum_parts = tl.load(
-            ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        ms_sum_parts = tl.load(ms_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
-        dy_rsqrt_parts = tl.load(
-            dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        dy_rsqrt_parts = tl.load(dy_rsqrt_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
     if PASS != 1:
         ms = ms_sum / D
@@ -551,15 +546,10 @@ def rms_norm_backward_ms_sum_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        ms_sum_parts = tl.load(
-            ms_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
+        there = (row < rows) & (parts < blocks)
+        ms_sum_parts = tl.load(ms_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
-        dy_rsqrt_parts = tl.load(
-            dy_rsqrt_part_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=0.0,
-        )
+        dy_rsqrt_parts = tl.load(dy_rsqrt_part_ptr + row * blocks + parts, mask=there, other=0.0)
         dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
         ms = ms_sum / D
         # y_rsqrt[...] = rsqrt(ms[...] + eps)
@@ -642,9 +632,8 @@ def rms_norm_backward_dgain_loop(
             tl.store(dgain_sum_part_ptr + row * PARTS + part, dgain_sum, mask=row < D)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dgain_sum_parts = tl.load(
-            dgain_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
-        )
+        there = (row < D) & (parts < PARTS)
+        dgain_sum_parts = tl.load(dgain_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
@@ -714,9 +703,8 @@ def rms_norm_backward_deps_loop(
             tl.store(deps_sum_part_ptr + row * PARTS + part, deps_sum, mask=row < 1)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        deps_sum_parts = tl.load(
-            deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
-        )
+        there = (row < 1) & (parts < PARTS)
+        deps_sum_parts = tl.load(deps_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)

@@ -73,12 +73,9 @@ def row_argmax_float_loop(
             tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        i_bests = tl.load(
-            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
-        )
-        i_ats = tl.load(
-            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-        )
+        there = (row < N) & (parts < PARTS)
+        i_bests = tl.load(i_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        i_ats = tl.load(i_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         tl.store(i_ptr + row * i_row, i, mask=row < N)
@@ -139,12 +136,9 @@ def row_argmax_int_loop(
             tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        i_bests = tl.load(
-            i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
-        )
-        i_ats = tl.load(
-            i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
-        )
+        there = (row < N) & (parts < PARTS)
+        i_bests = tl.load(i_best_ptr + row * PARTS + parts, mask=there, other=LOWEST)
+        i_ats = tl.load(i_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         tl.store(i_ptr + row * i_row, i, mask=row < N)

@@ -72,11 +72,8 @@ def row_norm_max_loop(
             tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        y_max_parts = tl.load(
-            y_max_part_ptr + row * PARTS + parts,
-            mask=(row < N) & (parts < PARTS),
-            other=float("-inf"),
-        )
+        there = (row < N) & (parts < PARTS)
+        y_max_parts = tl.load(y_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     if PASS != 1:
         for start in range(begin, end, BLOCK):
@@ -138,10 +135,9 @@ def row_norm_max_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
+        there = (row < N) & (parts < blocks)
         y_max_parts = tl.load(
-            y_max_part_ptr + row * blocks + parts,
-            mask=(row < N) & (parts < blocks),
-            other=float("-inf"),
+            y_max_part_ptr + row * blocks + parts, mask=there, other=float("-inf")
         )
         y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
         x = tl.load(
@@ -386,24 +382,15 @@ def row_norm_max_backward_y_max_at_loop(
             tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
+        there = (row < N) & (parts < PARTS)
         y_max_at_bests = tl.load(
-            y_max_at_best_ptr + row * PARTS + parts,
-            mask=(row < N) & (parts < PARTS),
-            other=float("-inf"),
+            y_max_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf")
         )
-        y_max_at_ats = tl.load(
-            y_max_at_at_ptr + row * PARTS + parts,
-            mask=(row < N) & (parts < PARTS),
-            other=2147483647,
-        )
+        y_max_at_ats = tl.load(y_max_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         y_max_at_best, y_max_at = tl.reduce(
             (y_max_at_bests, y_max_at_ats), 1, lib.first_max, keep_dims=True
         )
-        y_max_parts = tl.load(
-            y_max_part_ptr + row * PARTS + parts,
-            mask=(row < N) & (parts < PARTS),
-            other=float("-inf"),
-        )
+        y_max_parts = tl.load(y_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     if PASS != 1:
         y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at)
@@ -481,9 +468,8 @@ def row_norm_max_backward_dx_loop(
             tl.store(dy_max_sum_part_ptr + row * PARTS + part, dy_max_sum, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dy_max_sum_parts = tl.load(
-            dy_max_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
-        )
+        there = (row < N) & (parts < PARTS)
+        dy_max_sum_parts = tl.load(dy_max_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
@@ -553,8 +539,9 @@ def row_norm_max_backward_dx_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
+        there = (row < N) & (parts < blocks)
         dy_max_sum_parts = tl.load(
-            dy_max_sum_part_ptr + row * blocks + parts, mask=(row < N) & (parts < blocks), other=0.0
+            dy_max_sum_part_ptr + row * blocks + parts, mask=there, other=0.0
         )
         dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
         y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)

@@ -83,14 +83,9 @@ def softmax_loop(
             tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        m_parts = tl.load(
-            m_part_ptr + row * PARTS + parts,
-            mask=(row < rows) & (parts < PARTS),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        m_parts = tl.load(m_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     if PASS != 1:
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
@@ -155,14 +150,9 @@ def softmax_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        m_parts = tl.load(
-            m_part_ptr + row * blocks + parts,
-            mask=(row < rows) & (parts < blocks),
-            other=float("-inf"),
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
+        there = (row < rows) & (parts < blocks)
+        m_parts = tl.load(m_part_ptr + row * blocks + parts, mask=there, other=float("-inf"))
+        y_sum_parts = tl.load(y_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
         x = tl.load(
@@ -419,9 +409,8 @@ def softmax_backward_loop(
             tl.store(dy_sum_part_ptr + row * PARTS + part, dy_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
-        dy_sum_parts = tl.load(
-            dy_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-        )
+        there = (row < rows) & (parts < PARTS)
+        dy_sum_parts = tl.load(dy_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
     if PASS != 1:
         for start in range(begin, end, BLOCK):
@@ -490,9 +479,8 @@ def softmax_backward_two_pass(
         # Until every block of these rows has left its folds.
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        dy_sum_parts = tl.load(
-            dy_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
-        )
+        there = (row < rows) & (parts < blocks)
+        dy_sum_parts = tl.load(dy_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
