@@ -20,7 +20,7 @@ from tritongen.emit.view import KernelView, call_lines
 from tritongen.schedule.plan import Launch, Step, Variant, View
 
 # No tensor of a launch function is called so: whether it says these hangs on how long its lines are.
-SHARED_WORDS = frozenset({"arguments", "constants"})
+SHARED_WORDS = frozenset({"arguments", "constants", "dict"})
 
 
 @dataclass(frozen=True, slots=True)
