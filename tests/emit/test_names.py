@@ -178,6 +178,7 @@ def test_a_relay_computes_what_its_first_half_reads():
             "def k(x):\n    return x\n\n\ndef launch(k):\n    return k(1)\n",
             "`k` is called, which is no function here",
         ),
+        ("def k(dict):\n    return dict(x=dict)\n", "`dict` is called, which is no function here"),
     ],
 )
 def test_names_that_slip_are_found(text, problem):

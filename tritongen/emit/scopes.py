@@ -23,7 +23,8 @@ def check_names(source: str, imported: Set[str]) -> None:
     """Raises BadNames with the first place of a module's functions that is wrong; `imported`: the names of its imports."""
     tree = walked.parsed(source)
     known = {*BUILTINS, *imported}
-    functions = frozenset(top.name for top in tree.body if isinstance(top, ast.FunctionDef))
+    defined = {top.name for top in tree.body if isinstance(top, ast.FunctionDef)}
+    functions = BUILTINS | defined  # a call of one means no local of that name
     for top in tree.body:
         if isinstance(top, (ast.FunctionDef, ast.ClassDef)):
             if top.name in known - BUILTINS:
@@ -138,7 +139,7 @@ class _Function:
         return state
 
     def calls_none_of(self, node: ast.AST, hidden: frozenset[str]) -> None:
-        """Calls and launches that mean functions of the module, where something else is called so."""
+        """Calls and launches that mean functions of the module or of Python, where something else is called so."""
         for call in walked.walk(node):
             function = call.func if isinstance(call, ast.Call) else None
             function = function.value if isinstance(function, ast.Subscript) else function
