@@ -209,16 +209,24 @@ def test_show_ptx_without_a_gpu(project):
 
 
 def test_build_is_quick_and_imports_neither_torch_nor_triton(project):
-    """Of modules whose bytecode stands, as after any first run: where Python is told to write none, it compiles them all."""
+    """Of modules whose bytecode stands, as after any first run: where Python is told to write none, it compiles them all.
+
+    About 0.8 s, 40 times what Python takes to parse a module of 2,600 lines: a measure of the machine.
+    """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(project / "bytecode")
     subprocess.run([sys.executable, "-c", "import tritongen.pipeline, black"], check=True, env=env)
     script = (
-        "import sys, time\n"
+        "import argparse, ast, pathlib, sys, time\n"
         "from tritongen.cli import main\n"
         "main(['build', 'specs/relu.op'], standalone_mode=False)\n"
         "main(['show', 'specs/relu.op', '--stage', 'plan'], standalone_mode=False)\n"
         "assert not {'torch', 'triton', 'rich', 'numpy'} & set(sys.modules), sys.modules.keys()\n"
-        "assert time.process_time() < 1, time.process_time()\n"
+        "spent, parsing = time.process_time(), []\n"
+        "text = pathlib.Path(argparse.__file__).read_text()\n"
+        "for _ in range(5):\n"
+        "    ast.parse(text)\n"
+        "    parsing.append(time.process_time() - spent - sum(parsing))\n"
+        "assert spent < 80 * min(parsing), (spent, parsing)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=env)
