@@ -19,7 +19,7 @@ from tritongen.proof.fuzz.shrink import is_spec, smaller
 from tritongen.runtime.precision import f32_precision
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.op"))
-LEAST, SECONDS = 10, 60
+LEAST, SECONDS = 11, 60
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,8 @@ def differentiable(item: OpPlans) -> str:
         own = parameters(back.plans[0].op) if back else []
         takes = (*(name for name, _, _ in own), *(back.flags.values() if back else ()))
         fit = ", fit=runtime.fitted" if "before=" in told else ""
-        expand = ", expand=runtime.expanded" if "along=" in told else ""
+        views = any(dims for _, dims in item.handed_on.values())
+        expand = ", expand=runtime.expanded" if views else ""
         return f"differentiable({told}, takes={takes}{fit}{expand})"
     floats = any(ir.kind_of(o.dtype, op) == "float" for o in op.outputs)
     return f"differentiable({no_gradient(item)})" if floats and item.no_gradient else ""

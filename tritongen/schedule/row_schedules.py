@@ -101,14 +101,15 @@ def split_variant(
 
 def across(loop: KernelPlan, counts: bool) -> tuple[str, str, str, str]:
     """Where memory runs along the rows: rows and columns of a tile, its warps, programs a multiprocessor."""
-    wide = "256" if is_paired(loop) else "64"
+    paired = numbers_of(loop.levels) > 0
+    wide = "256" if paired else "64"
     if not counts:
         return "32", wide, "8", "4"
     rows_, cols, warps, programs = (
         f"({many} if rows > 1024 else {few})"
         for many, few in (("64", "32"), ("16", "64"), ("4", "8"), ("16", "4"))
     )
-    return rows_, wide if is_paired(loop) else cols, warps, programs
+    return rows_, wide if paired else cols, warps, programs
 
 
 Tile = tuple[tuple[tuple[str, str], ...], str, str]  # BLOCK and ROWS, num_warps, CHUNK
@@ -131,7 +132,11 @@ def tile_of_rows(loop: KernelPlan, counts: bool, merges: bool) -> Tile:
     """The same of rows that lie in one run each, and how many columns in all."""
     height, _, few, _ = across(loop, counts)
     near = "2048" if merges else "8192 if cols >= 262144 else 4096"
-    far = "(1024 if rows > 1024 else 2048)" if counts else "8192" if is_paired(loop) else "2048"
+    far = (
+        "(1024 if rows > 1024 else 2048)"
+        if counts
+        else "8192" if numbers_of(loop.levels) else "2048"
+    )
     own = rows(loop.axes[0], f"min({height}, {FEW}) if strided else 1")
     warps = f"{few} if strided else 8" if counts else "8"
     sides = ("ROWS", own), ("BLOCK", near_or_across(near, far))
@@ -158,10 +163,6 @@ def least_columns(loop: KernelPlan, merges: bool, along: bool) -> str:
     if along:
         return least
     return f"((512 if 32 <= rows < 16 * sms else 2048) if strided else {least})"
-
-
-def is_paired(loop: KernelPlan) -> bool:
-    return any(level.pairs for level in loop.levels)
 
 
 def takes_few(kernel: KernelPlan) -> bool:

@@ -22,7 +22,7 @@ from tritongen.schedule.classes import box
 from tritongen.schedule.classes import contraction as contractions
 from tritongen.schedule.images import with_images
 from tritongen.schedule.members import Group, gather_lines, is_reducer
-from tritongen.schedule.paired import KINDS, pairs_of, state_of
+from tritongen.schedule.paired import KINDS, numbers_of, pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
 from tritongen.schedule.row_schedules import (
     PAIRED,
@@ -190,7 +190,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if wide_tiles and once and not row_axis.tail and not col_axis.tail:
         counter = _free("tickets", group.nests, dims)
         two_pass = tuple(replace(k, counter=counter) for k in walking(walked, "two_pass"))
-    paired = any(level.pairs for level in levels)
+    paired = numbers_of(levels) > 0
     traits = _traits(group, touched, wide_tiles, counts, col_axis.tail, paired)
     variants = (
         *(two_pass_variant(kernel, state[0]) for kernel in two_pass),
