@@ -445,3 +445,15 @@ def test_channels_that_others_see_in_groups_are_one_index_of_a_product():
     for name in ("dx", "dw"):
         variants = {v.name: v for v in steps[name].variants}
         assert variants["taps"].packs and "patches" in variants
+
+
+def test_a_mean_behind_a_convolution_has_products_for_gradients():
+    """What comes in is the same at each place: a sum that reads it so is no product. 23.0 ms by rows, 0.67 so."""
+    text = """
+    op f<T: float>(x: T[N, C, H, W], w: T[F, C, R, S]) -> y: T[N, F] {
+      h[n, f, p < H - R + 1, q < W - S + 1] = sum[c, r, s](x[n, c, p + r, q + s] * w[f, c, r, s])
+      y[n, f] = mean[p, q](h[n, f, p, q])
+    }"""
+    (item,) = pipeline.build(text, gradients=True).items
+    kinds = {s.name.rsplit("_", 1)[1]: s.skeleton for s in item.backward.plans[0].steps}
+    assert (kinds["dx"], kinds["dw"]) == ("contraction", "contraction")
