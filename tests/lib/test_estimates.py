@@ -58,3 +58,16 @@ def test_a_factor_that_is_copied_by_columns_is_counted_once():
     aligned, odd = torch.empty(10, 16), torch.empty(10, 13)
     found = [(lib.copied_bytes(x), lib.transposed_bytes(x)) for x in (aligned, aligned.mT, odd)]
     assert found == [(0, aligned.nbytes), (0, 0), (odd.nbytes, 0)]
+
+
+def test_halves_that_no_lane_loads_side_by_side_go_in_small_tiles():
+    """Copied through registers, 128 x 256 of them took three times as long as was estimated."""
+    sizes, gpu = (1, 42, 20008, 863), lib.Gpu()
+    tiles = {64: lib.tile(64, 64, 64, 4, 4), 256: lib.tile(128, 256, 64, 8, 3)}
+
+    def us(itemsize, vectorized):
+        call = (sizes, itemsize, itemsize, 0, 0, vectorized, False, gpu)
+        return {n: lib.product_us(call, config, "pointers") for n, config in tiles.items()}
+
+    narrow, wide = us(2, False), us(2, True)
+    assert narrow[256] > 2 * narrow[64] and wide[256] < 2 * wide[64]

@@ -117,6 +117,10 @@ def product_us(
     waited = wait / (stages - 1 or 1)
     if kind in ("pointers", "slim") and not vectorized and stages > 1:
         loaded, waited = loaded * narrow_load, waited * narrow_wait
+        if itemsize == 2 and rows + columns > 96:
+            # Two bytes are copied through registers, which large tiles run out of: bf16 42 x 20008 x 863 of w[n, k] in
+            # tiles of 64 x 64 58 us, 128 x 128 144, 128 x 256 158.
+            loaded, waited = loaded * (rows + columns) / 96, waited * (rows + columns) / 96
     step = _slowest(waited, beside * multiplied, beside * loaded)
     stored = 1e-4 * store * rows * columns * (2 if parts else 1)
     if stored_bytes * N % 16:
