@@ -380,7 +380,7 @@ def batch_max_torch(x: torch.Tensor) -> torch.Tensor:
     reference=batch_max_reference,
     equals=batch_max_torch,
     batch=runtime.Batch({"x": (0, 1)}, (0,)),
-    backward=runtime.Backward("batch_max_backward", wrt=("x",), outputs=("y",)),
+    forward="batch_max_forward",
 )
 def batch_max(x: torch.Tensor) -> torch.Tensor:
     """y: T[...] from x: T[..., D].
@@ -405,8 +405,8 @@ def batch_max(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def batch_max_backward_y_at_rows(
-    x_ptr, y_at_ptr, rows, D, x_row, x_col, y_at_row,
+def batch_max_forward_rows(
+    x_ptr, y_ptr, y_at_ptr, rows, D, x_row, x_col, y_row, y_at_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -416,6 +416,9 @@ def batch_max_backward_y_at_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y[...] = max[d](x[..., d])
+    y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    tl.store(y_ptr + row * y_row, y, mask=row < rows)
     # y_at[...] = argmax[d < D](x[..., d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_at_best, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
@@ -424,12 +427,12 @@ def batch_max_backward_y_at_rows(
 
 
 @triton.jit
-def batch_max_backward_y_at_loop(
-    x_ptr, y_at_ptr, rows, D, x_row, x_col, y_at_row,
+def batch_max_forward_loop(
+    x_ptr, y_ptr, y_at_ptr, rows, D, x_row, x_col, y_row, y_at_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    y_at_best_ptr=None, y_at_at_ptr=None,
+    y_max_part_ptr=None, y_at_best_ptr=None, y_at_at_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
@@ -442,8 +445,10 @@ def batch_max_backward_y_at_loop(
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    # y[...] = max[d](x[..., d])
     # y_at[...] = argmax[d < D](x[..., d])
     if PASS <= 1:
+        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
         for start in range(begin, end, BLOCK):
@@ -452,45 +457,34 @@ def batch_max_backward_y_at_loop(
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
                 COMPUTE
             )
+            y_max_acc = lib.nan_max(y_max_acc, x)
+
             y_at_best, y_at_at = lib.first_max(
                 y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
             )
+        y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
+
         y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
         y_at = y_at.to(tl.int64)
         if PASS == 1:
+            tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < rows)
             tl.store(y_at_best_ptr + row * PARTS + part, y_at_best, mask=row < rows)
             tl.store(y_at_at_ptr + row * PARTS + part, y_at, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
+        y_max_parts = tl.load(y_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
         y_at_bests = tl.load(y_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         y_at_ats = tl.load(y_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         y_at = tl.where(y_at == 2147483647, -1, y_at)
+        tl.store(y_ptr + row * y_row, y_max, mask=row < rows)
         tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < rows)
 
 
-@triton.jit
-def batch_max_backward_dx_tile(
-    y_at_ptr, dy_ptr, dx_ptr, rows, D, y_at_row, dy_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < D)
-    y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < rows)
-    dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
-    # dx[..., d] = where(d == y_at[...], dy[...], 0.0)
-    dx = tl.where(col == y_at, dy, 0.0)
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-def choose_batch_max_backward_y_at(
+def choose_batch_max_forward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -546,13 +540,15 @@ def choose_batch_max_backward_y_at(
     )  # fmt: skip
 
 
-def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
-    """Computes y_at by the variant that fits, unchecked."""
+def launch_batch_max_forward(x, y, y_at) -> None:
+    """Computes y, y_at by the variant that fits, unchecked."""
     D = x.shape[-1]
-    batch = math.prod(dx.shape[:-1])
+    batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
-    in_f64 = torch.float64 in (x.dtype, dy.dtype)
-    variant, config = choose_batch_max_backward_y_at(
+    y = y.view(batch)
+    y_at = y_at.view(batch)
+    in_f64 = x.dtype == torch.float64
+    variant, config = choose_batch_max_forward(
         rows=batch, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(x.device),
@@ -560,91 +556,56 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, y_at, batch, D, *x.stride(), y_at.stride(0))
+    arguments = (x, y, y_at, batch, D, *x.stride(), y.stride(0), y_at.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
+        y_max_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_at_best = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         y_at_at = torch.empty((batch, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
-        batch_max_backward_y_at_loop[grid](
+        batch_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, **lib.config_without(config, "MERGE"),
+            y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
-        batch_max_backward_y_at_loop[grid](
+        batch_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
+            y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_backward_y_at_rows[grid](*arguments, **constants, **config)
+        batch_max_forward_rows[grid](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        batch_max_backward_y_at_loop[grid](
+        batch_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
-def choose_batch_max_backward_dx(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_batch_max_backward_dx(x, dy, y_at, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
-    D = x.shape[-1]
-    batch = math.prod(dx.shape[:-1])
-    dy = lib.reshaped(dy, batch)
-    dx = dx.view(batch, D)
-    _, config = choose_batch_max_backward_dx(cols=D)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    arguments = (y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride())
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
-    grid = (lib.cdiv(batch, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    batch_max_backward_dx_tile[grid](*arguments, **constants, **config)
-
-
-def launch_batch_max_backward(x, dy, dx) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
-    batch = math.prod(dx.shape[:-1])
-    y_at = torch.empty((batch,), dtype=torch.int64, device=x.device)
-    launch_batch_max_backward_y_at(x, dy, y_at, dx)
-    launch_batch_max_backward_dx(x, dy, y_at, dx)
-
-
-def allocate_batch_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of batch_max_backward and allocates what it returns."""
+def allocate_batch_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of batch_max_forward and allocates what it returns."""
     lib.check_dtype(
-        x, "batch_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+        x, "batch_max_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
-    lib.check_rank(x, "batch_max_backward: x", 1, "[..., D]")
-    lib.check_dtype(dy, "batch_max_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_device(dy, "batch_max_backward: dy", x.device, " (from x)")
+    lib.check_rank(x, "batch_max_forward: x", 1, "[..., D]")
     D = x.shape[-1]
-    if dy.shape != x.shape[:-1]:
-        raise ValueError(
-            f"batch_max_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
-        )
-    dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
-    return dx
+    y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
+    y_at = torch.empty(x.shape[:-1], dtype=torch.int64, device=x.device)
+    return y, y_at
 
 
-def batch_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What batch_max_backward means: its spec, line by line."""
+def batch_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What batch_max_forward means: its spec, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    dy = dy.to(compute)
     D = x.shape[-1]
     batch = x.shape[:-1]
     rows = batch.numel()
     x = x.reshape(rows, D)
-    dy = dy.reshape(rows)
 
     def first(largest, terms, there, start):
         """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
@@ -654,8 +615,120 @@ def batch_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
         hit = there & ((terms == best) | (terms != terms))
         return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
 
+    # y[...] = max[d](x[..., d])
+    y = (
+        x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
+    ).to(T)
+
     # y_at[...] = argmax[d < D](x[..., d])
     y_at = first(True, x, True, 0)
+
+    return y.reshape(batch), y_at.reshape(batch)
+
+
+@runtime.op(
+    "specs/batch_max.op",
+    lib=11,
+    allocate=allocate_batch_max_forward,
+    reference=batch_max_forward_reference,
+    batch=runtime.Batch({"x": (0, 1)}, (0, 0)),
+    backward=runtime.Backward("batch_max_backward", wrt=("x",), outputs=("y", "y_at")),
+)
+def batch_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """batch_max, keeping y_at for its gradient.
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    y, y_at = allocate_batch_max_forward(x)
+    if not lib.runs_kernels(x):
+        return batch_max_forward_reference(x)
+    if y.numel() > 0 or y_at.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_batch_max_forward(x, y, y_at)
+    return y, y_at
+
+
+@triton.jit
+def batch_max_backward_tile(
+    y_at_ptr, dy_ptr, dx_ptr, rows, D, y_at_row, dy_row, dx_row, dx_col,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK elements a program."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
+    tiles = tl.cdiv(D, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < D)
+    y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < rows)
+    dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+    # dx[..., d] = where(d == y_at[...], dy[...], 0.0)
+    dx = tl.where(col == y_at, dy, 0.0)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+def choose_batch_max_backward(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
+
+
+def launch_batch_max_backward(x, y_at, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    dy = lib.reshaped(dy, batch)
+    y_at = lib.reshaped(y_at, batch)
+    dx = dx.view(batch, D)
+    _, config = choose_batch_max_backward(cols=D)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    arguments = (y_at, dy, dx, batch, D, y_at.stride(0), dy.stride(0), *dx.stride())
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
+    grid = (lib.cdiv(batch, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+    batch_max_backward_tile[grid](*arguments, **constants, **config)
+
+
+def allocate_batch_max_backward(
+    x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """Checks the operands of batch_max_backward and allocates what it returns."""
+    lib.check_dtype(
+        x, "batch_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "batch_max_backward: x", 1, "[..., D]")
+    lib.check_dtype(y_at, "batch_max_backward: y_at", torch.int64)
+    lib.check_device(y_at, "batch_max_backward: y_at", x.device, " (from x)")
+    lib.check_dtype(dy, "batch_max_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_device(dy, "batch_max_backward: dy", x.device, " (from x)")
+    D = x.shape[-1]
+    if y_at.shape != x.shape[:-1]:
+        raise ValueError(
+            f"batch_max_backward: y_at: batch shape {tuple(y_at.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    if dy.shape != x.shape[:-1]:
+        raise ValueError(
+            f"batch_max_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def batch_max_backward_reference(
+    x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """What batch_max_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    D = x.shape[-1]
+    batch = x.shape[:-1]
+    rows = batch.numel()
+    x = x.reshape(rows, D)
+    y_at = y_at.reshape(rows)
+    dy = dy.reshape(rows)
 
     # dx[..., d] = where(d == y_at[...], dy[...], 0.0)
     d = torch.arange(D, device=x.device)
@@ -669,19 +742,19 @@ def batch_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
     lib=11,
     allocate=allocate_batch_max_backward,
     reference=batch_max_backward_reference,
-    batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),
-    linear=(("dy",),),
+    batch=runtime.Batch({"x": (0, 1), "y_at": (0, 0), "dy": (0, 0)}, (0,)),
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
-def batch_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[..., D] from x: T[..., D], dy: T[...].
+def batch_max_backward(x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., D] from x: T[..., D], y_at: i64[...], dy: T[...].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dx = allocate_batch_max_backward(x, dy)
+    dx = allocate_batch_max_backward(x, y_at, dy)
     if not lib.runs_kernels(x):
-        return batch_max_backward_reference(x, dy)
+        return batch_max_backward_reference(x, y_at, dy)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_batch_max_backward(x, dy, dx)
+            launch_batch_max_backward(x, y_at, dy, dx)
     return dx

@@ -369,7 +369,7 @@ def max_pool1d_torch(
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
-    backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y",)),
+    forward="max_pool1d_forward",
 )
 def max_pool1d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
@@ -389,8 +389,9 @@ def max_pool1d(
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["N", "P", "L"])
-def max_pool1d_backward_y_at_channels(
-    x_ptr, y_at_ptr, N, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
+def max_pool1d_forward_channels(
+    x_ptr, y_ptr, y_at_ptr, N, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
+    y_at_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -404,36 +405,51 @@ def max_pool1d_backward_y_at_channels(
     x_l0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
-        #     -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r2 in tl.static_range(win):
-            x_l = x_l0 + (i * stride + r2 * dil)
+        # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for r in tl.static_range(win):
+            x_l = x_l0 + (i * stride + r * dil)
             x = tl.load(
                 x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_l * x_2,
                 mask=((row < N) & (x_l >= 0) & (x_l < L)) & (col < C),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
-        kept = kept + (y_at,)
+            y_max = lib.nan_max(y_max, x)
+        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r in tl.static_range(win):
+            x_l2 = x_l0 + (i * stride + r * dil)
+            x2 = tl.load(
+                x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_l2 * x_2,
+                mask=((row < N) & (x_l2 >= 0) & (x_l2 < L)) & (col < C),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
+        kept = kept + (y_max, y_at)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + (step + i) * y_2,
+            kept[2 * i],
+            mask=(row < N) & (step + i < P) & (col < C),
+        )
+        tl.store(
             y_at_ptr + n * y_at_0 + tl.cast(col, tl.int64) * y_at_1 + (step + i) * y_at_2,
-            kept[i],
+            kept[2 * i + 1],
             mask=(row < N) & (step + i < P) & (col < C),
         )
 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
-def max_pool1d_backward_y_at_runs(
-    x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
-    VEC_Y_AT: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
+def max_pool1d_forward_runs(
+    x_ptr, y_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
+    y_at_2,
+    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
@@ -445,21 +461,20 @@ def max_pool1d_backward_y_at_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + dil * win - dil - pad) // RUN
     start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), VEC_Y_AT)
+    P = tl.multiple_of(tl.cast(P, tl.int64), VEC_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     L = tl.multiple_of(tl.cast(L, tl.int64), VEC_X)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
-        #     -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         x_line = ()
         for a in tl.static_range(FIRST, LAST + 1):
             at = start + i * (BLOCK * stride) + a * RUN
@@ -469,23 +484,45 @@ def max_pool1d_backward_y_at_runs(
                 other=float("-inf"),
             )
             x_line = x_line + lib.phases(x_run, RUN)
-        for r2 in tl.static_range(win):
-            x = lib.taken(x_line, r2 * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
-        kept = kept + (y_at,)
+        for r in tl.static_range(win):
+            x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
+            y_max = lib.nan_max(y_max, x)
+        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        x_line2 = ()
+        for a in tl.static_range(FIRST, LAST + 1):
+            at = start + i * (BLOCK * stride) + a * RUN
+            x_run2 = tl.load(
+                x_ptr + n * x_0 + c * x_1 + tl.cast(at, tl.int64) * x_2,
+                mask=(row < rows) & ((at >= 0) & (at < L)),
+                other=float("-inf"),
+            )
+            x_line2 = x_line2 + lib.phases(x_run2, RUN)
+        for r in tl.static_range(win):
+            x2 = lib.taken(x_line2, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
+            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
+        kept = kept + (y_max, y_at)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
+            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            kept[2 * i],
+            mask=(row < rows) & (col + i * BLOCK < P),
+        )
+        tl.store(
             y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
-            kept[i],
+            kept[2 * i + 1],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
-def max_pool1d_backward_y_at_window(
-    x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
+def max_pool1d_forward_window(
+    x_ptr, y_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
+    y_at_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -499,39 +536,55 @@ def max_pool1d_backward_y_at_window(
     x_l0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
-        #     -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r2 in tl.static_range(win):
-            x_l = x_l0 + ((i * BLOCK) * stride + r2 * dil)
+        # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for r in tl.static_range(win):
+            x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
                 mask=(row < rows) & ((col + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
-        kept = kept + (y_at,)
+            y_max = lib.nan_max(y_max, x)
+        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r in tl.static_range(win):
+            x_l2 = x_l0 + ((i * BLOCK) * stride + r * dil)
+            x2 = tl.load(
+                x_ptr + n * x_0 + c * x_1 + tl.cast(x_l2, tl.int64) * x_2,
+                mask=(row < rows) & ((col + i * BLOCK < P) & (x_l2 >= 0) & (x_l2 < L)),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
+        kept = kept + (y_max, y_at)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
+            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            kept[2 * i],
+            mask=(row < rows) & (col + i * BLOCK < P),
+        )
+        tl.store(
             y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
-            kept[i],
+            kept[2 * i + 1],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 
 @triton.jit
-def max_pool1d_backward_y_at_box(
-    x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
+def max_pool1d_forward_box(
+    x_ptr, y_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
+    y_at_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, dil: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
-    x_1, y_at_0 = x_1 // VEC * VEC, y_at_0 // VEC * VEC
+    x_1, y_0 = x_1 // VEC * VEC, y_0 // VEC * VEC
+    y_1, y_at_0 = y_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1 = y_at_1 // VEC * VEC
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -539,24 +592,256 @@ def max_pool1d_backward_y_at_box(
     inside = (row < rows) & (col < P)
     n = row // C
     c = row % C
-    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else
-    #     -inf)
-    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-    for r2 in range(win):
-        x_l = col * stride + r2 * dil - pad
+    # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    for r in range(win):
+        x_l = col * stride + r * dil - pad
         x = tl.load(
             x_ptr + n * x_0 + c * x_1 + x_l * x_2,
             mask=inside & (x_l >= 0) & (x_l < L),
             other=float("-inf"),
         ).to(COMPUTE)
-        y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
+        y_max = lib.nan_max(y_max, x)
+    tl.store(y_ptr + n * y_0 + c * y_1 + col * y_2, y_max, mask=inside)
+    # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    for r in range(win):
+        x_l2 = col * stride + r * dil - pad
+        x2 = tl.load(
+            x_ptr + n * x_0 + c * x_1 + x_l2 * x_2,
+            mask=inside & (x_l2 >= 0) & (x_l2 < L),
+            other=float("-inf"),
+        ).to(COMPUTE)
+        y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + col * y_at_2, y_at, mask=inside)
 
 
+def choose_max_pool1d_forward(
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_p: int,
+    lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
+    channels_last: bool, stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
+    """The variant for one call and its config; first match wins."""
+    # a window small enough to unroll, memory running along the channels
+    if channels_last and stored_last and 0 < terms <= 51 and max(outer, lanes_extent) < 1 << 30:
+        return "channels", dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
+            num_warps=2 if terms <= 64 else 4,
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+        )  # fmt: skip
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        line % 2 == 0
+        and itemsize <= 2 * lane_stride
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and dilation >= 0
+        and 0 < terms <= 51
+        and max(lines, cols_extent) < 1 << 30
+        and (cols > 4 or terms > 9)
+    ):
+        return "runs", dict(
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 51 // max(1, terms))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
+        )  # fmt: skip
+    # a window small enough to unroll
+    if 0 < terms <= 51 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
+        return "window", dict(
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
+            ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 51 // max(1, terms))),
+        )  # fmt: skip
+    # right for every shape: reducers as loops
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
+def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
+    """Computes y, y_at by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    P = y_at.shape[2]
+    lines = C * N
+    rows = C * N
+    variant, config = choose_max_pool1d_forward(
+        terms=win, outer=N, lanes=C, lanes_extent=C, along=P, stride_p=stride, lines=lines,
+        cols=P, cols_extent=P + P * stride + max(dil, -dil) * win, lane_stride=stride,
+        dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
+        stored_last=y_at.stride(1) < y_at.stride(2), itemsize=x.element_size(),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    constants = dict(
+        COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
+    )  # fmt: skip
+    if variant in ("runs", "window"):
+        x = lib.in_lines(x)
+    if variant == "channels":
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        max_pool1d_forward_channels[grid](
+            x, y, y_at, N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            **constants, **config,
+        )  # fmt: skip
+    elif variant == "runs":
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
+        max_pool1d_forward_runs[grid](
+            x, y, y_at, C * N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)),
+            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
+            VEC_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), **constants,
+            **config,
+        )  # fmt: skip
+    elif variant == "window":
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
+        max_pool1d_forward_window[grid](
+            x, y, y_at, C * N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            **constants, **config,
+        )  # fmt: skip
+    else:
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
+        max_pool1d_forward_box[grid](
+            x, y, y_at, C * N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1), y_at.stride(0), y_at.stride(1)),
+            **constants, **config,
+        )  # fmt: skip
+
+
+def allocate_max_pool1d_forward(
+    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of max_pool1d_forward and allocates what it returns."""
+    lib.check_dtype(
+        x, "max_pool1d_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "max_pool1d_forward: x", 3, "[N, C, L]")
+    if type(win) is not int:
+        raise ValueError(f"max_pool1d_forward: win: expected int, given {win!r}")
+    if type(stride) is not int:
+        raise ValueError(f"max_pool1d_forward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"max_pool1d_forward: pad: expected int, given {pad!r}")
+    if type(dil) is not int:
+        raise ValueError(f"max_pool1d_forward: dil: expected int, given {dil!r}")
+    N, C, L = x.shape
+    if stride < 1:
+        raise ValueError(f"max_pool1d_forward: requires stride >= 1: {stride} < {1}")
+    P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
+    if P < 0:
+        raise ValueError(
+            f"max_pool1d_forward: size P = (L + dil + 2 * pad - dil * win - 1) // stride + 1 is negative: {P}"
+        )
+    if (2 * pad) > win:
+        raise ValueError(f"max_pool1d_forward: requires 2 * pad <= win: {2 * pad} > {win}")
+    y = torch.empty((N, C, P), dtype=x.dtype, device=x.device)
+    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
+    return y, y_at
+
+
+def max_pool1d_forward_reference(
+    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What max_pool1d_forward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    N, C, L = x.shape
+    P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def first(largest, terms, there, start):
+        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
+        if terms.shape[-1] == 0:
+            return torch.full(terms.shape[:-1], -1, device=terms.device)
+        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
+        hit = there & ((terms == best) | (terms != terms))
+        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    r = torch.arange(win, device=x.device)
+    y = torch.empty((N, C, P), dtype=T, device=x.device)
+    for n_block, c_block, p_block in blocks(win, N, C, P):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None]
+        y[n_block, c_block, p_block] = (
+            padded(x, float("-inf"), n, c, p * stride + r * dil - pad).amax(-1)
+            if win > 0
+            else torch.full(
+                (
+                    n_block.stop - n_block.start,
+                    c_block.stop - c_block.start,
+                    p_block.stop - p_block.start,
+                ),
+                float("-inf"),
+                dtype=compute,
+                device=x.device,
+            )
+        ).to(T)
+
+    # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
+    for n_block, c_block, p_block in blocks(win, N, C, P):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None]
+        y_at[n_block, c_block, p_block] = first(
+            True, padded(x, float("-inf"), n, c, p * stride + r * dil - pad), True, 0
+        )
+
+    return y, y_at
+
+
+@runtime.op(
+    "specs/max_pool1d.op",
+    lib=11,
+    allocate=allocate_max_pool1d_forward,
+    reference=max_pool1d_forward_reference,
+    backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y", "y_at")),
+)
+def max_pool1d_forward(
+    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """max_pool1d, keeping y_at for its gradient.
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    y, y_at = allocate_max_pool1d_forward(x, win, stride, pad, dil)
+    if not lib.runs_kernels(x):
+        return max_pool1d_forward_reference(x, win, stride, pad, dil)
+    if y.numel() > 0 or y_at.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil)
+    return y, y_at
+
+
 @triton.jit
-def max_pool1d_backward_dx_box(
+def max_pool1d_backward_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, L, C, P, dy_0, dy_1, dy_2, y_at_0, y_at_1, y_at_2, dx_0,
     dx_1, dx_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
@@ -594,99 +879,7 @@ def max_pool1d_backward_dx_box(
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + col * dx_2, dx_sum, mask=inside)
 
 
-def choose_max_pool1d_backward_y_at(
-    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_p: int,
-    lines: int, cols: int, cols_extent: int, lane_stride: int, dilation: int, line: int,
-    channels_last: bool, stored_last: bool, itemsize: int,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
-        return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
-            num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 64 // max(1, terms))),
-        )  # fmt: skip
-    # a window small enough to unroll, lines loaded in whole runs
-    if (
-        line % 2 == 0
-        and itemsize <= 2 * lane_stride
-        and 1 <= lane_stride <= 8
-        and lib.pow2(lane_stride) == lane_stride
-        and dilation >= 0
-        and 0 < terms <= 64
-        and max(lines, cols_extent) < 1 << 30
-        and (cols > 4 or terms > 9)
-    ):
-        return "runs", dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // max(1, terms))),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        )  # fmt: skip
-    # a window small enough to unroll
-    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
-        return "window", dict(
-            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
-            ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // max(1, terms))),
-        )  # fmt: skip
-    # right for every shape: reducers as loops
-    return "box", dict(
-        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
-    )  # fmt: skip
-
-
-def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
-    """Computes y_at by the variant that fits, unchecked."""
-    N, C, L = x.shape
-    P = dy.shape[2]
-    lines = C * N
-    rows = C * N
-    variant, config = choose_max_pool1d_backward_y_at(
-        terms=win, outer=N, lanes=C, lanes_extent=C, along=P, stride_p=stride, lines=lines,
-        cols=P, cols_extent=P + P * stride + max(dil, -dil) * win, lane_stride=stride,
-        dilation=dil, line=L, channels_last=x.stride(1) < x.stride(2),
-        stored_last=y_at.stride(1) < y_at.stride(2), itemsize=x.element_size(),
-    )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    constants = dict(
-        COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
-    )  # fmt: skip
-    if variant in ("runs", "window"):
-        x = lib.in_lines(x)
-    if variant == "channels":
-        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
-        max_pool1d_backward_y_at_channels[grid](
-            x, y_at, N, P, C, L, *x.stride(), *y_at.stride(),
-            **constants, **config,
-        )  # fmt: skip
-    elif variant == "runs":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
-        max_pool1d_backward_y_at_runs[grid](
-            x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
-            VEC_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)),
-            VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), **constants, **config,
-        )  # fmt: skip
-    elif variant == "window":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
-        max_pool1d_backward_y_at_window[grid](
-            x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
-            **constants, **config,
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
-        max_pool1d_backward_y_at_box[grid](
-            x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
-            VEC=lib.vec(P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)), **constants,
-            **config,
-        )  # fmt: skip
-
-
-def choose_max_pool1d_backward_dx(cols: int) -> tuple[str, dict]:
+def choose_max_pool1d_backward(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
     return "box", dict(
@@ -694,15 +887,15 @@ def choose_max_pool1d_backward_dx(cols: int) -> tuple[str, dict]:
     )  # fmt: skip
 
 
-def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> None:
+def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, L = x.shape
-    P = dy.shape[2]
+    P = y_at.shape[2]
     rows = C * N
-    _, config = choose_max_pool1d_backward_dx(cols=L)
+    _, config = choose_max_pool1d_backward(cols=L)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(L, config["BLOCK"]),)
-    max_pool1d_backward_dx_box[grid](
+    max_pool1d_backward_box[grid](
         dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),
         COMPUTE=COMPUTE, win=win, pad=pad, dil=dil, stride=stride,
         VEC=lib.vec(L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
@@ -710,23 +903,23 @@ def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> Non
     )  # fmt: skip
 
 
-def launch_max_pool1d_backward(x, dy, dx, win, stride, pad, dil) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
-    N, C, _ = x.shape
-    P = dy.shape[2]
-    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
-    launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil)
-    launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil)
-
-
 def allocate_max_pool1d_backward(
-    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+    x: torch.Tensor,
+    y_at: torch.Tensor,
+    dy: torch.Tensor,
+    win: int = 2,
+    stride: int = 2,
+    pad: int = 0,
+    dil: int = 1,
 ) -> torch.Tensor:
     """Checks the operands of max_pool1d_backward and allocates what it returns."""
     lib.check_dtype(
         x, "max_pool1d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
     lib.check_rank(x, "max_pool1d_backward: x", 3, "[N, C, L]")
+    lib.check_dtype(y_at, "max_pool1d_backward: y_at", torch.int64)
+    lib.check_rank(y_at, "max_pool1d_backward: y_at", 3, "[N, C, P]")
+    lib.check_device(y_at, "max_pool1d_backward: y_at", x.device, " (from x)")
     lib.check_dtype(dy, "max_pool1d_backward: dy", x.dtype, source=" (T, from x)")
     lib.check_rank(dy, "max_pool1d_backward: dy", 3, "[N, C, P]")
     lib.check_device(dy, "max_pool1d_backward: dy", x.device, " (from x)")
@@ -739,9 +932,12 @@ def allocate_max_pool1d_backward(
     if type(dil) is not int:
         raise ValueError(f"max_pool1d_backward: dil: expected int, given {dil!r}")
     N, C, L = x.shape
-    P = dy.shape[2]
+    P = y_at.shape[2]
+    lib.check_size(y_at.shape[0], "max_pool1d_backward: y_at: dim 0 (N)", N, " (from x)")
+    lib.check_size(y_at.shape[1], "max_pool1d_backward: y_at: dim 1 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "max_pool1d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "max_pool1d_backward: dy: dim 1 (C)", C, " (from x)")
+    lib.check_size(dy.shape[2], "max_pool1d_backward: dy: dim 2 (P)", P, " (from y_at)")
     if stride < 1:
         raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((L + dil + 2 * pad - dil * win - 1) // stride + 1):
@@ -755,7 +951,13 @@ def allocate_max_pool1d_backward(
 
 
 def max_pool1d_backward_reference(
-    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+    x: torch.Tensor,
+    y_at: torch.Tensor,
+    dy: torch.Tensor,
+    win: int = 2,
+    stride: int = 2,
+    pad: int = 0,
+    dil: int = 1,
 ) -> torch.Tensor:
     """What max_pool1d_backward means: its spec, line by line."""
     T = x.dtype
@@ -763,7 +965,6 @@ def max_pool1d_backward_reference(
     x = x.to(compute)
     dy = dy.to(compute)
     N, C, L = x.shape
-    P = dy.shape[2]
 
     def padded(tensor, fill, *index):
         """tensor[index], and fill where an index is outside."""
@@ -776,14 +977,6 @@ def max_pool1d_backward_reference(
             return tensor.new_full(inside.shape, fill)
         return torch.where(inside, tensor[tuple(at)], fill)
 
-    def first(largest, terms, there, start):
-        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-        if terms.shape[-1] == 0:
-            return torch.full(terms.shape[:-1], -1, device=terms.device)
-        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-        hit = there & ((terms == best) | (terms != terms))
-        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
-
     def blocks(terms, *sizes):
         """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
         room, parts = max(1, 2**19 // max(1, terms)), [()]
@@ -794,19 +987,9 @@ def max_pool1d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-    r = torch.arange(win, device=x.device)
-    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
-    for n_block, c_block, p_block in blocks(win, N, C, P):
-        n = torch.arange(N, device=x.device)[n_block, None, None, None]
-        c = torch.arange(C, device=x.device)[c_block, None, None]
-        p = torch.arange(P, device=x.device)[p_block, None]
-        y_at[n_block, c_block, p_block] = first(
-            True, padded(x, float("-inf"), n, c, p * stride + r * dil - pad), True, 0
-        )
-
     # dx[n, c, l] = sum[r < win](where(r == (y_at[n, c, (l + pad - r * dil) / stride] else -1),
     #     dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
+    r = torch.arange(win, device=x.device)
     dx = torch.empty((N, C, L), dtype=T, device=x.device)
     for n_block, c_block, l_block in blocks(win, N, C, L):
         n = torch.arange(N, device=x.device)[n_block, None, None, None]
@@ -851,16 +1034,22 @@ def max_pool1d_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def max_pool1d_backward(
-    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+    x: torch.Tensor,
+    y_at: torch.Tensor,
+    dy: torch.Tensor,
+    win: int = 2,
+    stride: int = 2,
+    pad: int = 0,
+    dil: int = 1,
 ) -> torch.Tensor:
-    """dx: T[N, C, L] from x: T[N, C, L], dy: T[N, C, P].
+    """dx: T[N, C, L] from x: T[N, C, L], y_at: i64[N, C, P], dy: T[N, C, P].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dx = allocate_max_pool1d_backward(x, dy, win, stride, pad, dil)
+    dx = allocate_max_pool1d_backward(x, y_at, dy, win, stride, pad, dil)
     if not lib.runs_kernels(x):
-        return max_pool1d_backward_reference(x, dy, win, stride, pad, dil)
+        return max_pool1d_backward_reference(x, y_at, dy, win, stride, pad, dil)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool1d_backward(x, dy, dx, win, stride, pad, dil)
+            launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil)
     return dx

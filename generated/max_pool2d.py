@@ -402,7 +402,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
     allocate=allocate_max_pool2d,
     reference=max_pool2d_reference,
     equals=max_pool2d_torch,
-    backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y",)),
+    forward="max_pool2d_forward",
 )
 def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
     """y: T[N, C, P, Q] from x: T[N, C, H, W].
@@ -420,9 +420,9 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
-def max_pool2d_backward_y_at_channels(
-    x_ptr, y_at_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
-    y_at_3,
+def max_pool2d_forward_channels(
+    x_ptr, y_ptr, y_at_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    y_at_0, y_at_1, y_at_2, y_at_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -438,44 +438,65 @@ def max_pool2d_backward_y_at_channels(
     x_w0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
-        #     p * stride + r - pad, q * stride + s - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r2 in tl.static_range(win):
-            for s2 in tl.static_range(win):
-                x_h = x_h0 + r2
-                x_w = x_w0 + (i * stride + s2)
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for s in tl.static_range(win):
+            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+            for r in tl.static_range(win):
+                x_h = x_h0 + r
+                x_w = x_w0 + (i * stride + s)
                 x = tl.load(
                     x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
                     mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
                     & (col < C),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
-        kept = kept + (y_at,)
+                y_max_line = lib.nan_max(y_max_line, x)
+            y_max = lib.nan_max(y_max, y_max_line)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r in tl.static_range(win):
+            for s in tl.static_range(win):
+                x_h2 = x_h0 + r
+                x_w2 = x_w0 + (i * stride + s)
+                x2 = tl.load(
+                    x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_h2 * x_2 + x_w2 * x_3,
+                    mask=((row < rows) & (x_h2 >= 0) & (x_h2 < H) & (x_w2 >= 0) & (x_w2 < W))
+                    & (col < C),
+                    other=float("-inf"),
+                ).to(COMPUTE)
+                y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
+        kept = kept + (y_max, y_at)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
+        tl.store(
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
+        )
         tl.store(
             y_at_ptr
             + n * y_at_0
             + tl.cast(col, tl.int64) * y_at_1
             + p * y_at_2
             + (step + i) * y_at_3,
-            kept[i],
+            kept[2 * i + 1],
             mask=(row < rows) & (step + i < Q) & (col < C),
         )
 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
-def max_pool2d_backward_y_at_runs(
-    x_ptr, y_at_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
-    y_at_3,
-    VEC_Y_AT: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
-    pad: tl.constexpr, VEC_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
-    BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
+def max_pool2d_forward_runs(
+    x_ptr, y_ptr, y_at_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    y_at_0, y_at_1, y_at_2, y_at_3,
+    VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
@@ -488,11 +509,14 @@ def max_pool2d_backward_y_at_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((PER_THREAD - 1) * stride + win - pad - 1) // RUN
     start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y_AT)
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), VEC_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
     y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
     y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), VEC_Y_AT)
@@ -501,13 +525,12 @@ def max_pool2d_backward_y_at_runs(
     x_h0 = step * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
-        #     p * stride + r - pad, q * stride + s - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r2 in tl.static_range(win):
-            x_h = x_h0 + (i * stride + r2)
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for r in tl.static_range(win):
+            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+            x_h = x_h0 + (i * stride + r)
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
                 at = start + a * RUN
@@ -517,28 +540,53 @@ def max_pool2d_backward_y_at_runs(
                     other=float("-inf"),
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
-            for s2 in tl.static_range(win):
-                x = lib.taken(x_line, s2 - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-                y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
-        kept = kept + (y_at,)
+            for s in tl.static_range(win):
+                x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
+                y_max_line = lib.nan_max(y_max_line, x)
+            y_max = lib.nan_max(y_max, y_max_line)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r in tl.static_range(win):
+            x_h2 = x_h0 + (i * stride + r)
+            x_line2 = ()
+            for a in tl.static_range(FIRST, LAST + 1):
+                at = start + a * RUN
+                x_run2 = tl.load(
+                    x_ptr + n * x_0 + c * x_1 + x_h2 * x_2 + tl.cast(at, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h2 >= 0) & (x_h2 < H)) & ((at >= 0) & (at < W)),
+                    other=float("-inf"),
+                )
+                x_line2 = x_line2 + lib.phases(x_run2, RUN)
+            for s in tl.static_range(win):
+                x2 = lib.taken(x_line2, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
+                y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
+        kept = kept + (y_max, y_at)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
+        )
         tl.store(
             y_at_ptr
             + n * y_at_0
             + c * y_at_1
             + (step + i) * y_at_2
             + tl.cast(col, tl.int64) * y_at_3,
-            kept[i],
+            kept[2 * i + 1],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
-def max_pool2d_backward_y_at_window(
-    x_ptr, y_at_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
-    y_at_3,
+def max_pool2d_forward_window(
+    x_ptr, y_ptr, y_at_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    y_at_0, y_at_1, y_at_2, y_at_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -554,40 +602,61 @@ def max_pool2d_backward_y_at_window(
     x_w0 = col * stride - pad
     kept = ()
     for i in tl.static_range(STEPS):
-        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
-        #     p * stride + r - pad, q * stride + s - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r2 in tl.static_range(win):
-            for s2 in tl.static_range(win):
-                x_h = x_h0 + (i * stride + r2)
-                x_w = x_w0 + s2
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for r in tl.static_range(win):
+            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+            for s in tl.static_range(win):
+                x_h = x_h0 + (i * stride + r)
+                x_w = x_w0 + s
                 x = tl.load(
                     x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                     mask=((row < rows) & (x_h >= 0) & (x_h < H))
                     & ((col < Q) & (x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
-        kept = kept + (y_at,)
+                y_max_line = lib.nan_max(y_max_line, x)
+            y_max = lib.nan_max(y_max, y_max_line)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r in tl.static_range(win):
+            for s in tl.static_range(win):
+                x_h2 = x_h0 + (i * stride + r)
+                x_w2 = x_w0 + s
+                x2 = tl.load(
+                    x_ptr + n * x_0 + c * x_1 + x_h2 * x_2 + tl.cast(x_w2, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h2 >= 0) & (x_h2 < H))
+                    & ((col < Q) & (x_w2 >= 0) & (x_w2 < W)),
+                    other=float("-inf"),
+                ).to(COMPUTE)
+                y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
+        kept = kept + (y_max, y_at)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
+        )
         tl.store(
             y_at_ptr
             + n * y_at_0
             + c * y_at_1
             + (step + i) * y_at_2
             + tl.cast(col, tl.int64) * y_at_3,
-            kept[i],
+            kept[2 * i + 1],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
 @triton.jit
-def max_pool2d_backward_y_at_box(
-    x_ptr, y_at_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
-    y_at_3,
+def max_pool2d_forward_box(
+    x_ptr, y_ptr, y_at_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    y_at_0, y_at_1, y_at_2, y_at_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -595,8 +664,9 @@ def max_pool2d_backward_y_at_box(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
-    y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
-    y_at_2 = y_at_2 // VEC * VEC
+    y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
+    y_2, y_at_0 = y_2 // VEC * VEC, y_at_0 // VEC * VEC
+    y_at_1, y_at_2 = y_at_1 // VEC * VEC, y_at_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -604,26 +674,278 @@ def max_pool2d_backward_y_at_box(
     n = row // CP
     c = row // P % C
     p = row % P
-    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c,
-    #     p * stride + r - pad, q * stride + s - pad] else -inf)
-    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-    for r2 in range(win):
-        for s2 in range(win):
-            x_h = p * stride + r2 - pad
-            x_w = col * stride + s2 - pad
+    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
+    y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    for r in range(win):
+        for s in range(win):
+            x_h = p * stride + r - pad
+            x_w = col * stride + s - pad
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
+            y_max = lib.nan_max(y_max, x)
+    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y_max, mask=inside)
+    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
+    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    for r in range(win):
+        for s in range(win):
+            x_h2 = p * stride + r - pad
+            x_w2 = col * stride + s - pad
+            x2 = tl.load(
+                x_ptr + n * x_0 + c * x_1 + x_h2 * x_2 + x_w2 * x_3,
+                mask=inside & (x_h2 >= 0) & (x_h2 < H) & (x_w2 >= 0) & (x_w2 < W),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2 + col * y_at_3, y_at, mask=inside)
 
 
+def choose_max_pool2d_forward(
+    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_q: int,
+    lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
+    dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
+    """The variant for one call and its config; first match wins."""
+    # a window small enough to unroll, memory running along the channels
+    if channels_last and stored_last and 0 < terms <= 51 and max(outer, lanes_extent) < 1 << 30:
+        return "channels", dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
+            num_warps=2 if terms <= 64 else 4,
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 51 // max(1, terms))),
+        )  # fmt: skip
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        line % 2 == 0
+        and itemsize <= 2 * lane_stride
+        and 1 <= lane_stride <= 8
+        and lib.pow2(lane_stride) == lane_stride
+        and dilation >= 0
+        and 0 < terms <= 51
+        and max(lines, cols_extent) < 1 << 30
+        and (cols > 4 or terms > 9)
+    ):
+        return "runs", dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
+        )  # fmt: skip
+    # a window small enough to unroll
+    if 0 < terms <= 51 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
+        return "window", dict(
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+        )  # fmt: skip
+    # right for every shape: reducers as loops
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
+def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
+    """Computes y, y_at by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    _, _, P, Q = y_at.shape
+    outer = N * P
+    lines = C * N
+    rows = C * N * P
+    variant, config = choose_max_pool2d_forward(
+        terms=win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
+        lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
+        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
+        stored_last=y_at.stride(1) < y_at.stride(3), itemsize=x.element_size(),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    if variant in ("runs", "window"):
+        x = lib.in_lines(x)
+    if variant == "channels":
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
+        max_pool2d_forward_channels[grid](
+            x, y, y_at, N * P, Q, C, P, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "runs":
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        max_pool2d_forward_runs[grid](
+            x, y, y_at, C * N, P, Q, C, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
+            win=win, stride=stride, pad=pad,
+            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            VEC_Y_AT=math.gcd(16, y_at.shape[3], y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "window":
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
+        max_pool2d_forward_window[grid](
+            x, y, y_at, C * N, P, Q, C, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    else:
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
+        max_pool2d_forward_box[grid](
+            x, y, y_at, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+
+
+def allocate_max_pool2d_forward(
+    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of max_pool2d_forward and allocates what it returns."""
+    lib.check_dtype(
+        x, "max_pool2d_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "max_pool2d_forward: x", 4, "[N, C, H, W]")
+    if type(win) is not int:
+        raise ValueError(f"max_pool2d_forward: win: expected int, given {win!r}")
+    if type(stride) is not int:
+        raise ValueError(f"max_pool2d_forward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"max_pool2d_forward: pad: expected int, given {pad!r}")
+    N, C, H, W = x.shape
+    if stride < 1:
+        raise ValueError(f"max_pool2d_forward: requires stride >= 1: {stride} < {1}")
+    P = (H + 2 * pad - win) // stride + 1
+    if P < 0:
+        raise ValueError(
+            f"max_pool2d_forward: size P = (H + 2 * pad - win) // stride + 1 is negative: {P}"
+        )
+    Q = (W + 2 * pad - win) // stride + 1
+    if Q < 0:
+        raise ValueError(
+            f"max_pool2d_forward: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}"
+        )
+    y = torch.empty(
+        (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
+    )
+    y_at = torch.empty(
+        (N, C, P, Q), dtype=torch.int64, device=x.device, memory_format=lib.memory_format(x)
+    )
+    return y, y_at
+
+
+def max_pool2d_forward_reference(
+    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What max_pool2d_forward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    N, C, H, W = x.shape
+    P = (H + 2 * pad - win) // stride + 1
+    Q = (W + 2 * pad - win) // stride + 1
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def first(largest, terms, there, start):
+        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
+        if terms.shape[-1] == 0:
+            return torch.full(terms.shape[:-1], -1, device=terms.device)
+        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
+        hit = there & ((terms == best) | (terms != terms))
+        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad, q * stride + s - pad]
+    #     else -inf)
+    r = torch.arange(win, device=x.device)[:, None]
+    s = torch.arange(win, device=x.device)
+    y = torch.empty((N, C, P, Q), dtype=T, device=x.device)
+    for n_block, c_block, p_block, q_block in blocks(win * win, N, C, P, Q):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None, None, None]
+        q = torch.arange(Q, device=x.device)[q_block, None, None]
+        y[n_block, c_block, p_block, q_block] = (
+            padded(x, float("-inf"), n, c, p * stride + r - pad, q * stride + s - pad).amax(
+                (-2, -1)
+            )
+            if win > 0
+            else torch.full(
+                (
+                    n_block.stop - n_block.start,
+                    c_block.stop - c_block.start,
+                    p_block.stop - p_block.start,
+                    q_block.stop - q_block.start,
+                ),
+                float("-inf"),
+                dtype=compute,
+                device=x.device,
+            )
+        ).to(T)
+
+    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
+    y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
+    for n_block, c_block, p_block, q_block in blocks(win * win, N, C, P, Q):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None, None, None]
+        q = torch.arange(Q, device=x.device)[q_block, None, None]
+        y_at[n_block, c_block, p_block, q_block] = first(
+            True,
+            padded(x, float("-inf"), n, c, p * stride + r - pad, q * stride + s - pad).flatten(-2),
+            True,
+            0,
+        )
+
+    return y, y_at
+
+
+@runtime.op(
+    "specs/max_pool2d.op",
+    lib=11,
+    allocate=allocate_max_pool2d_forward,
+    reference=max_pool2d_forward_reference,
+    backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y", "y_at")),
+)
+def max_pool2d_forward(
+    x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """max_pool2d, keeping y_at for its gradient.
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    y, y_at = allocate_max_pool2d_forward(x, win, stride, pad)
+    if not lib.runs_kernels(x):
+        return max_pool2d_forward_reference(x, win, stride, pad)
+    if y.numel() > 0 or y_at.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_max_pool2d_forward(x, y, y_at, win, stride, pad)
+    return y, y_at
+
+
 @triton.jit
-def max_pool2d_backward_dx_box(
+def max_pool2d_backward_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, y_at_0,
     y_at_1, y_at_2, y_at_3, dx_0, dx_1, dx_2, dx_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
@@ -685,99 +1007,7 @@ def max_pool2d_backward_dx_box(
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx_sum, mask=inside)
 
 
-def choose_max_pool2d_backward_y_at(
-    terms: int, outer: int, lanes: int, lanes_extent: int, along: int, stride_q: int,
-    lines: int, cols: int, cols_extent: int, steps: int, stride_p: int, lane_stride: int,
-    dilation: int, line: int, channels_last: bool, stored_last: bool, itemsize: int,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
-        return "channels", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
-            ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
-            num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // max(1, terms))),
-        )  # fmt: skip
-    # a window small enough to unroll, lines loaded in whole runs
-    if (
-        line % 2 == 0
-        and itemsize <= 2 * lane_stride
-        and 1 <= lane_stride <= 8
-        and lib.pow2(lane_stride) == lane_stride
-        and dilation >= 0
-        and 0 < terms <= 64
-        and max(lines, cols_extent) < 1 << 30
-        and (cols > 4 or terms > 9)
-    ):
-        return "runs", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
-            PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
-            num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
-        )  # fmt: skip
-    # a window small enough to unroll
-    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
-        return "window", dict(
-            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
-        )  # fmt: skip
-    # right for every shape: reducers as loops
-    return "box", dict(
-        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
-    )  # fmt: skip
-
-
-def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
-    """Computes y_at by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    _, _, P, Q = dy.shape
-    outer = N * P
-    lines = C * N
-    rows = C * N * P
-    variant, config = choose_max_pool2d_backward_y_at(
-        terms=win * win, outer=outer, lanes=C, lanes_extent=C, along=Q, stride_q=stride,
-        lines=lines, cols=Q, cols_extent=Q + Q * stride + win, steps=P, stride_p=stride,
-        lane_stride=stride, dilation=1, line=W, channels_last=x.stride(1) < x.stride(3),
-        stored_last=y_at.stride(1) < y_at.stride(3), itemsize=x.element_size(),
-    )  # fmt: skip
-    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    if variant in ("runs", "window"):
-        x = lib.in_lines(x)
-    if variant == "channels":
-        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
-        max_pool2d_backward_y_at_channels[grid](
-            x, y_at, N * P, Q, C, P, H, W, *x.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "runs":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
-        max_pool2d_backward_y_at_runs[grid](
-            x, y_at, C * N, P, Q, C, H, W, *x.stride(), *y_at.stride(),
-            VEC_Y_AT=math.gcd(16, y_at.shape[3], y_at.stride(0), y_at.stride(1), y_at.stride(2)),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "window":
-        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
-        max_pool2d_backward_y_at_window[grid](
-            x, y_at, C * N, P, Q, C, H, W, *x.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
-        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
-        max_pool2d_backward_y_at_box[grid](
-            x, y_at, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-
-
-def choose_max_pool2d_backward_dx(cols: int) -> tuple[str, dict]:
+def choose_max_pool2d_backward(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
     return "box", dict(
@@ -785,15 +1015,15 @@ def choose_max_pool2d_backward_dx(cols: int) -> tuple[str, dict]:
     )  # fmt: skip
 
 
-def launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
+def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    _, _, P, Q = dy.shape
+    _, _, P, Q = y_at.shape
     rows = C * H * N
-    _, config = choose_max_pool2d_backward_dx(cols=W)
+    _, config = choose_max_pool2d_backward(cols=W)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
-    max_pool2d_backward_dx_box[grid](
+    max_pool2d_backward_box[grid](
         dy, y_at, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *y_at.stride(),
         *dx.stride(),
         COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
@@ -802,23 +1032,22 @@ def launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
     )  # fmt: skip
 
 
-def launch_max_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
-    N, C, _, _ = x.shape
-    _, _, P, Q = dy.shape
-    y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
-    launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad)
-    launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad)
-
-
 def allocate_max_pool2d_backward(
-    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+    x: torch.Tensor,
+    y_at: torch.Tensor,
+    dy: torch.Tensor,
+    win: int = 2,
+    stride: int = 2,
+    pad: int = 0,
 ) -> torch.Tensor:
     """Checks the operands of max_pool2d_backward and allocates what it returns."""
     lib.check_dtype(
         x, "max_pool2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
     lib.check_rank(x, "max_pool2d_backward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(y_at, "max_pool2d_backward: y_at", torch.int64)
+    lib.check_rank(y_at, "max_pool2d_backward: y_at", 4, "[N, C, P, Q]")
+    lib.check_device(y_at, "max_pool2d_backward: y_at", x.device, " (from x)")
     lib.check_dtype(dy, "max_pool2d_backward: dy", x.dtype, source=" (T, from x)")
     lib.check_rank(dy, "max_pool2d_backward: dy", 4, "[N, C, P, Q]")
     lib.check_device(dy, "max_pool2d_backward: dy", x.device, " (from x)")
@@ -829,9 +1058,13 @@ def allocate_max_pool2d_backward(
     if type(pad) is not int:
         raise ValueError(f"max_pool2d_backward: pad: expected int, given {pad!r}")
     N, C, H, W = x.shape
-    _, _, P, Q = dy.shape
+    _, _, P, Q = y_at.shape
+    lib.check_size(y_at.shape[0], "max_pool2d_backward: y_at: dim 0 (N)", N, " (from x)")
+    lib.check_size(y_at.shape[1], "max_pool2d_backward: y_at: dim 1 (C)", C, " (from x)")
     lib.check_size(dy.shape[0], "max_pool2d_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "max_pool2d_backward: dy: dim 1 (C)", C, " (from x)")
+    lib.check_size(dy.shape[2], "max_pool2d_backward: dy: dim 2 (P)", P, " (from y_at)")
+    lib.check_size(dy.shape[3], "max_pool2d_backward: dy: dim 3 (Q)", Q, " (from y_at)")
     if stride < 1:
         raise ValueError(f"max_pool2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - win) // stride + 1):
@@ -847,7 +1080,12 @@ def allocate_max_pool2d_backward(
 
 
 def max_pool2d_backward_reference(
-    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+    x: torch.Tensor,
+    y_at: torch.Tensor,
+    dy: torch.Tensor,
+    win: int = 2,
+    stride: int = 2,
+    pad: int = 0,
 ) -> torch.Tensor:
     """What max_pool2d_backward means: its spec, line by line."""
     T = x.dtype
@@ -855,8 +1093,6 @@ def max_pool2d_backward_reference(
     x = x.to(compute)
     dy = dy.to(compute)
     N, C, H, W = x.shape
-    P = dy.shape[2]
-    Q = dy.shape[3]
 
     def padded(tensor, fill, *index):
         """tensor[index], and fill where an index is outside."""
@@ -869,14 +1105,6 @@ def max_pool2d_backward_reference(
             return tensor.new_full(inside.shape, fill)
         return torch.where(inside, tensor[tuple(at)], fill)
 
-    def first(largest, terms, there, start):
-        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-        if terms.shape[-1] == 0:
-            return torch.full(terms.shape[:-1], -1, device=terms.device)
-        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-        hit = there & ((terms == best) | (terms != terms))
-        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
-
     def blocks(terms, *sizes):
         """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
         room, parts = max(1, 2**19 // max(1, terms)), [()]
@@ -887,26 +1115,11 @@ def max_pool2d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-    #     q * stride + s - pad] else -inf)
-    r = torch.arange(win, device=x.device)[:, None]
-    s = torch.arange(win, device=x.device)
-    y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
-    for n_block, c_block, p_block, q_block in blocks(win * win, N, C, P, Q):
-        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
-        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
-        p = torch.arange(P, device=x.device)[p_block, None, None, None]
-        q = torch.arange(Q, device=x.device)[q_block, None, None]
-        y_at[n_block, c_block, p_block, q_block] = first(
-            True,
-            padded(x, float("-inf"), n, c, p * stride + r - pad, q * stride + s - pad).flatten(-2),
-            True,
-            0,
-        )
-
     # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
+    r = torch.arange(win, device=x.device)[:, None]
+    s = torch.arange(win, device=x.device)
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
     for n_block, c_block, h_block, w_block in blocks(win * win, N, C, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
@@ -950,16 +1163,21 @@ def max_pool2d_backward_reference(
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def max_pool2d_backward(
-    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+    x: torch.Tensor,
+    y_at: torch.Tensor,
+    dy: torch.Tensor,
+    win: int = 2,
+    stride: int = 2,
+    pad: int = 0,
 ) -> torch.Tensor:
-    """dx: T[N, C, H, W] from x: T[N, C, H, W], dy: T[N, C, P, Q].
+    """dx: T[N, C, H, W] from x: T[N, C, H, W], y_at: i64[N, C, P, Q], dy: T[N, C, P, Q].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dx = allocate_max_pool2d_backward(x, dy, win, stride, pad)
+    dx = allocate_max_pool2d_backward(x, y_at, dy, win, stride, pad)
     if not lib.runs_kernels(x):
-        return max_pool2d_backward_reference(x, dy, win, stride, pad)
+        return max_pool2d_backward_reference(x, y_at, dy, win, stride, pad)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_pool2d_backward(x, dy, dx, win, stride, pad)
+            launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad)
     return dx

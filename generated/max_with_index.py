@@ -464,72 +464,8 @@ def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @triton.jit
-def max_with_index_backward_v_at_rows(
-    x_ptr, v_at_ptr, N, D, x_row, x_col, v_at_row,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < N) & (col < D)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
-    # v_at[n] = argmax[d](x[n, d])
-    place = tl.where(inside, col, 2147483647).to(tl.int32)
-    v_at_best, v_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
-    v_at = v_at.to(tl.int64)
-    tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
-
-
-@triton.jit
-def max_with_index_backward_v_at_loop(
-    x_ptr, v_at_ptr, N, D, x_row, x_col, v_at_row,
-    COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    v_at_best_ptr=None, v_at_at_ptr=None,
-):  # fmt: skip
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
-
-    With a PASS, PARTS programs share these rows: launches before the last leave what a CHUNK of columns comes to.
-    """
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, x_row = D // VEC * VEC, x_row // VEC * VEC
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
-    if PASS > 0:
-        part = tl.program_id(1).to(tl.int64)
-        begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    # v_at[n] = argmax[d](x[n, d])
-    if PASS <= 1:
-        v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
-        for start in range(begin, end, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = (row < N) & (col < D)
-            x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
-                COMPUTE
-            )
-            v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, col.to(PLACE))
-        v_at_best, v_at = tl.reduce((v_at_best, v_at_at), 1, lib.first_max, keep_dims=True)
-        v_at = tl.where(v_at < 0, begin, v_at).to(tl.int64)
-        if PASS == 1:
-            tl.store(v_at_best_ptr + row * PARTS + part, v_at_best, mask=row < N)
-            tl.store(v_at_at_ptr + row * PARTS + part, v_at, mask=row < N)
-    else:
-        parts = tl.arange(0, PARTS_POW2)[None, :]
-        there = (row < N) & (parts < PARTS)
-        v_at_bests = tl.load(v_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
-        v_at_ats = tl.load(v_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
-        v_at_best, v_at = tl.reduce((v_at_bests, v_at_ats), 1, lib.first_max, keep_dims=True)
-    if PASS != 1:
-        tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
-
-
-@triton.jit
-def max_with_index_backward_dx_tile(
-    v_at_ptr, dv_ptr, dx_ptr, N, D, v_at_row, dv_row, dx_row, dx_col,
+def max_with_index_backward_tile(
+    i_ptr, dv_ptr, dx_ptr, N, D, i_row, dv_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
@@ -539,56 +475,14 @@ def max_with_index_backward_dx_tile(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
-    v_at = tl.load(v_at_ptr + row * v_at_row, mask=row < N)
+    i = tl.load(i_ptr + row * i_row, mask=row < N)
     dv = tl.load(dv_ptr + row * dv_row, mask=row < N).to(COMPUTE)
-    # dx[n, d] = where(d == v_at[n], dv[n], 0.0)
-    dx = tl.where(col == v_at, dv, 0.0)
+    # dx[n, d] = where(d == i[n], dv[n], 0.0)
+    dx = tl.where(col == i, dv, 0.0)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
-choose_max_with_index_backward_v_at = choose_max_with_index_float
-
-
-def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
-    """Computes v_at by the variant that fits, unchecked."""
-    N, D = x.shape
-    in_f64 = torch.float64 in (x.dtype, dv.dtype)
-    variant, config = choose_max_with_index_backward_v_at(
-        rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
-        gpu=lib.gpu(x.device),
-    )  # fmt: skip
-    ROWS = config["ROWS"]
-    compute = torch.float64 if in_f64 else torch.float32
-    COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, v_at, N, D, *x.stride(), v_at.stride(0))
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
-    if variant == "split":
-        PARTS, MERGE = config["PARTS"], config["MERGE"]
-        v_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
-        v_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        grid = (lib.cdiv(N, ROWS), PARTS)
-        max_with_index_backward_v_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
-            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at, **lib.config_without(config, "MERGE"),
-        )  # fmt: skip
-        grid = (lib.cdiv(N, MERGE),)
-        max_with_index_backward_v_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
-            v_at_best_ptr=v_at_best, v_at_at_ptr=v_at_at,
-            **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
-        )  # fmt: skip
-    elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        max_with_index_backward_v_at_rows[grid](*arguments, **constants, **config)
-    else:
-        grid = (lib.cdiv(N, ROWS),)
-        max_with_index_backward_v_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
-        )  # fmt: skip
-
-
-def choose_max_with_index_backward_dx(cols: int) -> tuple[str, dict]:
+def choose_max_with_index_backward(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
     return "tile", dict(
@@ -596,43 +490,41 @@ def choose_max_with_index_backward_dx(cols: int) -> tuple[str, dict]:
     )  # fmt: skip
 
 
-def launch_max_with_index_backward_dx(x, dv, v_at, dx) -> None:
+def launch_max_with_index_backward(x, i, dv, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, D = x.shape
-    _, config = choose_max_with_index_backward_dx(cols=D)
+    _, config = choose_max_with_index_backward(cols=D)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
-    arguments = (v_at, dv, dx, N, D, v_at.stride(0), dv.stride(0), *dx.stride())
+    arguments = (i, dv, dx, N, D, i.stride(0), dv.stride(0), *dx.stride())
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    max_with_index_backward_dx_tile[grid](*arguments, **constants, **config)
+    max_with_index_backward_tile[grid](*arguments, **constants, **config)
 
 
-def launch_max_with_index_backward(x, dv, dx) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
-    N = x.shape[0]
-    v_at = torch.empty((N,), dtype=torch.int64, device=x.device)
-    launch_max_with_index_backward_v_at(x, dv, v_at)
-    launch_max_with_index_backward_dx(x, dv, v_at, dx)
-
-
-def allocate_max_with_index_backward(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
+def allocate_max_with_index_backward(
+    x: torch.Tensor, i: torch.Tensor, dv: torch.Tensor
+) -> torch.Tensor:
     """Checks the operands of max_with_index_backward and allocates what it returns."""
     lib.check_dtype(
         x, "max_with_index_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
     lib.check_rank(x, "max_with_index_backward: x", 2, "[N, D]")
+    lib.check_dtype(i, "max_with_index_backward: i", torch.int64)
+    lib.check_rank(i, "max_with_index_backward: i", 1, "[N]")
+    lib.check_device(i, "max_with_index_backward: i", x.device, " (from x)")
     lib.check_dtype(dv, "max_with_index_backward: dv", x.dtype, source=" (T, from x)")
     lib.check_rank(dv, "max_with_index_backward: dv", 1, "[N]")
     lib.check_device(dv, "max_with_index_backward: dv", x.device, " (from x)")
     N, D = x.shape
+    lib.check_size(i.shape[0], "max_with_index_backward: i: dim 0 (N)", N, " (from x)")
     lib.check_size(dv.shape[0], "max_with_index_backward: dv: dim 0 (N)", N, " (from x)")
-    if D <= 0:
-        raise ValueError(f"max_with_index_backward: requires D > 0 (argmax over `d`): {D} <= {0}")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 
 
-def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
+def max_with_index_backward_reference(
+    x: torch.Tensor, i: torch.Tensor, dv: torch.Tensor
+) -> torch.Tensor:
     """What max_with_index_backward means: its spec, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -640,12 +532,9 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
     dv = dv.to(compute)
     N, D = x.shape
 
-    # v_at[n] = argmax[d](x[n, d])
-    v_at = x.argmax(-1)
-
-    # dx[n, d] = where(d == v_at[n], dv[n], 0.0)
+    # dx[n, d] = where(d == i[n], dv[n], 0.0)
     d = torch.arange(D, device=x.device)
-    dx = torch.where(d == v_at[:, None], dv[:, None], 0.0).to(T)
+    dx = torch.where(d == i[:, None], dv[:, None], 0.0).to(T)
 
     return dx
 
@@ -655,18 +544,18 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
     lib=11,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
-    linear=(("dv",),),
+    linear=(("x", "dv"),),
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
-def max_with_index_backward(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
-    """dx: T[N, D] from x: T[N, D], dv: T[N].
+def max_with_index_backward(x: torch.Tensor, i: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
+    """dx: T[N, D] from x: T[N, D], i: i64[N], dv: T[N].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dx = allocate_max_with_index_backward(x, dv)
+    dx = allocate_max_with_index_backward(x, i, dv)
     if not lib.runs_kernels(x):
-        return max_with_index_backward_reference(x, dv)
+        return max_with_index_backward_reference(x, i, dv)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_max_with_index_backward(x, dv, dx)
+            launch_max_with_index_backward(x, i, dv, dx)
     return dx

@@ -362,7 +362,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
-    backward=runtime.Backward("row_max_backward", wrt=("x",), outputs=("y",)),
+    forward="row_max_forward",
 )
 def row_max(x: torch.Tensor) -> torch.Tensor:
     """y: T[N] from x: T[N, D].
@@ -387,8 +387,8 @@ def row_max(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def row_max_backward_y_at_rows(
-    x_ptr, y_at_ptr, N, D, x_row, x_col, y_at_row,
+def row_max_forward_rows(
+    x_ptr, y_ptr, y_at_ptr, N, D, x_row, x_col, y_row, y_at_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -398,6 +398,9 @@ def row_max_backward_y_at_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y[n] = max[d](x[n, d])
+    y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    tl.store(y_ptr + row * y_row, y, mask=row < N)
     # y_at[n] = argmax[d < D](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_at_best, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
@@ -406,12 +409,12 @@ def row_max_backward_y_at_rows(
 
 
 @triton.jit
-def row_max_backward_y_at_loop(
-    x_ptr, y_at_ptr, N, D, x_row, x_col, y_at_row,
+def row_max_forward_loop(
+    x_ptr, y_ptr, y_at_ptr, N, D, x_row, x_col, y_row, y_at_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    y_at_best_ptr=None, y_at_at_ptr=None,
+    y_max_part_ptr=None, y_at_best_ptr=None, y_at_at_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
@@ -424,8 +427,10 @@ def row_max_backward_y_at_loop(
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
+    # y[n] = max[d](x[n, d])
     # y_at[n] = argmax[d < D](x[n, d])
     if PASS <= 1:
+        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
         for start in range(begin, end, BLOCK):
@@ -434,45 +439,34 @@ def row_max_backward_y_at_loop(
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
                 COMPUTE
             )
+            y_max_acc = lib.nan_max(y_max_acc, x)
+
             y_at_best, y_at_at = lib.first_max(
                 y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
             )
+        y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
+
         y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
         y_at = y_at.to(tl.int64)
         if PASS == 1:
+            tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
             tl.store(y_at_best_ptr + row * PARTS + part, y_at_best, mask=row < N)
             tl.store(y_at_at_ptr + row * PARTS + part, y_at, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < N) & (parts < PARTS)
+        y_max_parts = tl.load(y_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
+        y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
         y_at_bests = tl.load(y_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         y_at_ats = tl.load(y_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         y_at = tl.where(y_at == 2147483647, -1, y_at)
+        tl.store(y_ptr + row * y_row, y_max, mask=row < N)
         tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
 
 
-@triton.jit
-def row_max_backward_dx_tile(
-    y_at_ptr, dy_ptr, dx_ptr, N, D, y_at_row, dy_row, dx_row, dx_col,
-    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
-    D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < N) & (col < D)
-    y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < N)
-    dy = tl.load(dy_ptr + row * dy_row, mask=row < N).to(COMPUTE)
-    # dx[n, d] = where(d == y_at[n], dy[n], 0.0)
-    dx = tl.where(col == y_at, dy, 0.0)
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-def choose_row_max_backward_y_at(
+def choose_row_max_forward(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -528,11 +522,11 @@ def choose_row_max_backward_y_at(
     )  # fmt: skip
 
 
-def launch_row_max_backward_y_at(x, dy, y_at) -> None:
-    """Computes y_at by the variant that fits, unchecked."""
+def launch_row_max_forward(x, y, y_at) -> None:
+    """Computes y, y_at by the variant that fits, unchecked."""
     N, D = x.shape
-    in_f64 = torch.float64 in (x.dtype, dy.dtype)
-    variant, config = choose_row_max_backward_y_at(
+    in_f64 = x.dtype == torch.float64
+    variant, config = choose_row_max_forward(
         rows=N, cols=D, strided=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(x.device),
@@ -540,81 +534,51 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, y_at, N, D, *x.stride(), y_at.stride(0))
+    arguments = (x, y, y_at, N, D, *x.stride(), y.stride(0), y_at.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
+        y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
-        row_max_backward_y_at_loop[grid](
+        row_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, **lib.config_without(config, "MERGE"),
+            y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
-        row_max_backward_y_at_loop[grid](
+        row_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
-            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
+            y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
-        grid = (lib.cdiv(N, ROWS),)
-        row_max_backward_y_at_rows[grid](*arguments, **constants, **config)
+        row_max_forward_rows[(lib.cdiv(N, ROWS),)](*arguments, **constants, **config)
     else:
         grid = (lib.cdiv(N, ROWS),)
-        row_max_backward_y_at_loop[grid](
+        row_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
-def choose_row_max_backward_dx(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_row_max_backward_dx(x, dy, y_at, dx) -> None:
-    """Computes dx by the variant that fits, unchecked."""
-    N, D = x.shape
-    _, config = choose_row_max_backward_dx(cols=D)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    arguments = (y_at, dy, dx, N, D, y_at.stride(0), dy.stride(0), *dx.stride())
-    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
-    grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
-    row_max_backward_dx_tile[grid](*arguments, **constants, **config)
-
-
-def launch_row_max_backward(x, dy, dx) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
-    N = x.shape[0]
-    y_at = torch.empty((N,), dtype=torch.int64, device=x.device)
-    launch_row_max_backward_y_at(x, dy, y_at)
-    launch_row_max_backward_dx(x, dy, y_at, dx)
-
-
-def allocate_row_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """Checks the operands of row_max_backward and allocates what it returns."""
+def allocate_row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of row_max_forward and allocates what it returns."""
     lib.check_dtype(
-        x, "row_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+        x, "row_max_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
     )
-    lib.check_rank(x, "row_max_backward: x", 2, "[N, D]")
-    lib.check_dtype(dy, "row_max_backward: dy", x.dtype, source=" (T, from x)")
-    lib.check_rank(dy, "row_max_backward: dy", 1, "[N]")
-    lib.check_device(dy, "row_max_backward: dy", x.device, " (from x)")
+    lib.check_rank(x, "row_max_forward: x", 2, "[N, D]")
     N, D = x.shape
-    lib.check_size(dy.shape[0], "row_max_backward: dy: dim 0 (N)", N, " (from x)")
-    dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
-    return dx
+    y = torch.empty((N,), dtype=x.dtype, device=x.device)
+    y_at = torch.empty((N,), dtype=torch.int64, device=x.device)
+    return y, y_at
 
 
-def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """What row_max_backward means: its spec, line by line."""
+def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What row_max_forward means: its spec, line by line."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    dy = dy.to(compute)
     N, D = x.shape
 
     def first(largest, terms, there, start):
@@ -625,8 +589,106 @@ def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
         hit = there & ((terms == best) | (terms != terms))
         return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
 
+    # y[n] = max[d](x[n, d])
+    y = (
+        x.amax(-1) if D > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
+    ).to(T)
+
     # y_at[n] = argmax[d < D](x[n, d])
     y_at = first(True, x, True, 0)
+
+    return y, y_at
+
+
+@runtime.op(
+    "specs/row_max.op",
+    lib=11,
+    allocate=allocate_row_max_forward,
+    reference=row_max_forward_reference,
+    backward=runtime.Backward("row_max_backward", wrt=("x",), outputs=("y", "y_at")),
+)
+def row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """row_max, keeping y_at for its gradient.
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    y, y_at = allocate_row_max_forward(x)
+    if not lib.runs_kernels(x):
+        return row_max_forward_reference(x)
+    if y.numel() > 0 or y_at.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_row_max_forward(x, y, y_at)
+    return y, y_at
+
+
+@triton.jit
+def row_max_backward_tile(
+    y_at_ptr, dy_ptr, dx_ptr, N, D, y_at_row, dy_row, dx_row, dx_col,
+    COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x BLOCK elements a program."""
+    # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
+    tiles = tl.cdiv(D, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < N)
+    dy = tl.load(dy_ptr + row * dy_row, mask=row < N).to(COMPUTE)
+    # dx[n, d] = where(d == y_at[n], dy[n], 0.0)
+    dx = tl.where(col == y_at, dy, 0.0)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+def choose_row_max_backward(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
+
+
+def launch_row_max_backward(x, y_at, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, D = x.shape
+    _, config = choose_row_max_backward(cols=D)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    arguments = (y_at, dy, dx, N, D, y_at.stride(0), dy.stride(0), *dx.stride())
+    constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, dx.stride(0)), enable_fp_fusion=True)
+    grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+    row_max_backward_tile[grid](*arguments, **constants, **config)
+
+
+def allocate_row_max_backward(
+    x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """Checks the operands of row_max_backward and allocates what it returns."""
+    lib.check_dtype(
+        x, "row_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "row_max_backward: x", 2, "[N, D]")
+    lib.check_dtype(y_at, "row_max_backward: y_at", torch.int64)
+    lib.check_rank(y_at, "row_max_backward: y_at", 1, "[N]")
+    lib.check_device(y_at, "row_max_backward: y_at", x.device, " (from x)")
+    lib.check_dtype(dy, "row_max_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "row_max_backward: dy", 1, "[N]")
+    lib.check_device(dy, "row_max_backward: dy", x.device, " (from x)")
+    N, D = x.shape
+    lib.check_size(y_at.shape[0], "row_max_backward: y_at: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[0], "row_max_backward: dy: dim 0 (N)", N, " (from x)")
+    dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def row_max_backward_reference(
+    x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """What row_max_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    N, D = x.shape
 
     # dx[n, d] = where(d == y_at[n], dy[n], 0.0)
     d = torch.arange(D, device=x.device)
@@ -640,18 +702,18 @@ def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     lib=11,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
-    linear=(("dy",),),
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
-def row_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    """dx: T[N, D] from x: T[N, D], dy: T[N].
+def row_max_backward(x: torch.Tensor, y_at: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[N, D] from x: T[N, D], y_at: i64[N], dy: T[N].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dx = allocate_row_max_backward(x, dy)
+    dx = allocate_row_max_backward(x, y_at, dy)
     if not lib.runs_kernels(x):
-        return row_max_backward_reference(x, dy)
+        return row_max_backward_reference(x, y_at, dy)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):
-            launch_row_max_backward(x, dy, dx)
+            launch_row_max_backward(x, y_at, dy, dx)
     return dx

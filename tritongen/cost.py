@@ -136,8 +136,10 @@ def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Itera
     lines = {n.name: n for n in numbers.op.nests}
     for public, own in zip(plan.op.outputs, numbers.op.outputs, strict=True):
         if public.name in plan.op.kept:
-            (copied,) = tensors_read(lines[own.name].body)
-            line, stored = lines[copied], numbers.bytes_of(own.name)
+            line, stored = lines[own.name], numbers.bytes_of(own.name)
+            if not isinstance(line.body, ir.Reduce):  # a copy, rounded
+                (copied,) = tensors_read(line.body)
+                line = lines[copied]
             sums = tuple(
                 replace(line, body=e) for e in ir.walk(line.body) if isinstance(e, ir.Reduce)
             )
@@ -147,7 +149,7 @@ def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Itera
             }
             again = Cost(read, {}, numbers.flops(line), numbers.precision(sums))
             twice = Cost({own.name: stored}, {own.name: stored}, 0)
-            yield KeptCost(copied, stored, least(twice, ceilings), least(again, ceilings))
+            yield KeptCost(line.name, stored, least(twice, ceilings), least(again, ceilings))
 
 
 def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepCost, ...]:

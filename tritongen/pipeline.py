@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tritongen.autodiff import NotDifferentiable, gradient, with_gradient, without_handed_on
+from tritongen.autodiff import NotDifferentiable, with_gradient, without_handed_on
 from tritongen.check import Checked, check
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
@@ -149,8 +149,7 @@ def _pair(c: Checked, taken: Set[str]) -> _Pair | str:
     """Under names of their own; or why there is none."""
     try:
         op = differentiated(c.typings)
-        # What keeps values has one typing: it cannot run in the place of an op with several.
-        forward, back = with_gradient(op) if len(c.typings) == 1 else (op, gradient(op))
+        forward, back = with_gradient(op, c.typings)
         given, rest = without_handed_on(forward, back)
     except NotDifferentiable as error:
         return error.reason

@@ -55,10 +55,10 @@ def gradient_text(text: str, name: str) -> str:
     """The backward ops of a file, in the language; before each what runs for it in the op's place, where it keeps values."""
     from tritongen.autodiff import with_gradient
 
-    ops = [op for c in check(parse(text, name)) for op in c.typings if _is_float(op)]
+    ops = [(op, c.typings) for c in check(parse(text, name)) for op in c.typings if _is_float(op)]
     if not ops:
         raise CannotShow("no op here has a floating operand to differentiate")
-    pairs = ((op, *with_gradient(op)) for op in ops)
+    pairs = ((op, *with_gradient(op, typings)) for op, typings in ops)
     return "\n".join(
         _printed(each)
         for op, forward, back in pairs

@@ -32,8 +32,8 @@ op linear_gelu_forward<T: float>(x: T[M, K], w: T[N, K], b: T[N]) -> (y: T[M, N]
 
 
 def kept_by(text: str) -> tuple[str, ...]:
-    (op,) = check(parse(text))[-1].typings
-    return with_gradient(op)[0].kept
+    typings = check(parse(text))[-1].typings
+    return with_gradient(typings[0], typings)[0].kept
 
 
 def test_a_product_is_kept_beside_the_results_and_read_back():
@@ -57,6 +57,9 @@ def test_a_product_is_kept_beside_the_results_and_read_back():
         ("softmax", ()),  # the result serves
         ("attention", ()),  # larger than any result
         ("int8_linear", ()),  # an integer may not fit the result's type
+        ("max_pool2d", ("y_at",)),  # its gradient reads no x then
+        ("row_norm_max", ()),  # its gradient reads x as it is
+        ("max_with_index", ()),  # a result says it
     ],
 )
 def test_what_specs_keep(spec, kept):
@@ -74,6 +77,24 @@ def test_what_specs_keep(spec, kept):
 def test_what_lines_keep(line, kept):
     text = f"op f<T: float>(x: T[M, K], w: T[K, N]) -> y: T[M, N] {{\n  {line}\n}}"
     assert kept_by(text) == kept
+
+
+def test_of_several_typings_the_floating_one_keeps():
+    (item,) = pipeline.build((ROOT / "specs/row_max.op").read_text(), gradients=True).items
+    assert len(item.plans) == 2 and item.forward is not None and len(item.forward.plans) == 1
+    mixed = "op f<T: float | int>(x: T[N, D], w: f32[N]) -> y: T[N] {\n  y[n] = max[d](x[n, d]) * T(w[n])\n}"
+    (item,) = pipeline.build(mixed, gradients=True).items
+    assert item.forward is None  # w wants a gradient where x is of integers, too
+
+
+def test_a_place_is_kept_apart_from_an_operand_of_its_name():
+    text = (ROOT / "tests/fuzz/found/an_operand_called_as_a_place.op").read_text()
+    module = load_text("kept", pipeline.build(text, gradients=True).raw)
+    x, m_at = torch.randn(5, 7, requires_grad=True), torch.randn(5, requires_grad=True)
+    found = torch.autograd.grad(module.f(x, m_at).sum(), (x, m_at))
+    wanted = torch.autograd.grad((x.amax(1) * m_at).sum(), (x, m_at))
+    for got, right in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, right)
 
 
 def test_a_read_beside_its_edge_stays_one():

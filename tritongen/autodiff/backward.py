@@ -93,10 +93,12 @@ def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op
 
 
 def forward_lines(op: Op) -> tuple[Nest, ...]:
-    """The op's lines as its gradient has them: each value that it wants is a line's."""
+    """The op's lines as its gradient has them: each value that it wants is a line's, and each place that a max took."""
     wanted = _wanted(op, None)
     tape = _Tape(_stepped_aside(op, wanted), facts_of(op), _said(op), wanted, PLAIN)
-    return lift(tape.op, tape.facts, tape.free_name)
+    tape.forward = lift(tape.op, tape.facts, tape.free_name)
+    tape.find_active()
+    return tuple(tape.values)
 
 
 def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False) -> Op:
@@ -187,6 +189,9 @@ class _Tape:
     targets: dict[str, Target] = field(default_factory=dict)
     shapes: dict[str, Tensor] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
+    places: dict[str, str] = field(
+        default_factory=dict
+    )  # of a max or min line: whose values they are
     names: set[str] = field(default_factory=set)
 
     # ---- names --------------------------------------------------------------------------------
@@ -215,12 +220,20 @@ class _Tape:
             if kind_of(nest.dtype, self.op) == "float" and flow.varies(line, nest.body):
                 self.active.add(nest.name)
                 if extreme is not None:
-                    at = flow.winner(nest, extreme, self.free_name(flow.winner_name(nest)))
-                    self._see(at)
-                    self.values.append(at)
+                    self._find_place(nest, extreme)
             self.values.append(nest)
         for p in self.wanted:
             self.targets[p.name] = self._operand_target(p)
+
+    def _find_place(self, nest: Nest, extreme: Reduce) -> None:
+        """The line that says which element a max or min took: the op's own where it has one."""
+        at = flow.place_of(nest, extreme, "")
+        own = next((n.name for n in self.forward if n.dims and is_same_line(at, n)), "")
+        if not own:
+            own = self.free_name(f"{nest.name}_at")
+            self._see(replace(at, name=own))
+            self.values.append(replace(at, name=own))
+        self.places[nest.name] = own
 
     def _see(self, nest: Nest) -> None:
         self.shapes[nest.name] = Tensor(nest.name, nest.dtype, nest.dims)
@@ -262,7 +275,8 @@ class _Tape:
         if weight is None:
             return
         self.refuse(batches.over_fewer(self.op, nest))
-        line = flow.Line(nest, self._value(nest), self.varies, self.most)
+        place = self.places.get(nest.name, "")
+        line = flow.Line(nest, self._value(nest), self.varies, self.most, place)
         for use in flow.uses(line, weight):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)
@@ -394,6 +408,14 @@ def _sum(terms: list[Expr]) -> Expr:
     return total
 
 
+def is_same_line(a: Nest, b: Nest) -> bool:
+    """Whether two lines are one but for what they and their indices are called."""
+    own, other = ([x.index for x in (*n.box, *binders(n))] for n in (a, b))
+    return len(own) == len(other) and renamed(
+        (a.box, a.coords, a.dims, a.body, a.dtype), {}, dict(zip(own, other, strict=True))
+    ) == (b.box, b.coords, b.dims, b.body, b.dtype)
+
+
 def names_of(op: Op) -> set[str]:
     names = {p.name for p in (*op.params, *op.outputs)}
     names |= {f"d{name}" for name in names} | {nest.name for nest in op.nests}
@@ -402,5 +424,9 @@ def names_of(op: Op) -> set[str]:
 
 def _indices_of(op: Op) -> set[str]:
     boxes = (b for nest in op.nests for b in nest.box)
-    inner = (b for n in op.nests for e in walk(n.body) for b in getattr(e, "binders", ()))
+    inner = (b for n in op.nests for b in binders(n))
     return {b.index for b in (*boxes, *inner)}
+
+
+def binders(nest: Nest) -> Iterator[Binder]:
+    return (b for e in walk(nest.body) for b in getattr(e, "binders", ()))

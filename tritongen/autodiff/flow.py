@@ -52,26 +52,23 @@ class Use:
 class Line:
     """The nest that is differentiated: how its own value is read, and what of it varies.
 
-    `most`: how many operations the gradient of a part of it may have.
+    `most`: how many operations the gradient of a part of it may have. `place`: of a max or min reducer, the line
+    that has the number of the element taken.
     """
 
     nest: Nest
     value: Expr
     varies: Callable[[Read | ScalarRef], bool]
     most: int
+    place: str = ""
 
 
 def uses(line: Line, weight: Expr) -> Iterator[Use]:
     yield from _scope(line, line.nest.body, weight, (), ())
 
 
-def winner_name(nest: Nest) -> str:
-    """Where the element that a max or min reducer took is kept."""
-    return f"{nest.name}_at"
-
-
-def winner(nest: Nest, reduce: Reduce, name: str) -> Nest:
-    """The nest that holds the number of the element taken."""
+def place_of(nest: Nest, reduce: Reduce, name: str) -> Nest:
+    """The nest that holds the number of the element that a max or min reducer took."""
     body = replace(_numbered(reduce), op=f"arg{reduce.op}", dtype="i64")
     return replace(nest, name=name, body=body, dtype="i64")
 
@@ -200,7 +197,7 @@ def _chosen(line: Line, reduce: Reduce) -> tuple[Guard, ...]:
     """A max or min hands all to the term it took: that number in the box is the winner's."""
     if reduce.op not in ("max", "min"):
         return ()
-    at = Fetch(winner_name(line.nest), line.nest.coords)
+    at = Fetch(line.place, line.nest.coords)
     return (Guard(number_of(reduce) - at, "=="),)
 
 

@@ -17,7 +17,7 @@ from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.algebra import Poly
 from tritongen.ir.batches import batched
-from tritongen.ir.nodes import BATCH_SIZE, Cast, Op, Param, Read, Tensor
+from tritongen.ir.nodes import BATCH_SIZE, Cast, Constant, Op, Param, Read, Tensor, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.rename import renamed
@@ -45,10 +45,13 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
     return _with_batches(op, derived)
 
 
-def with_gradient(op: Op) -> tuple[Op, Op]:
-    """What runs where a gradient is wanted, and that gradient: the op itself, or one that keeps values for it."""
+def with_gradient(op: Op, typings: tuple[Op, ...] = ()) -> tuple[Op, Op]:
+    """What runs where a gradient is wanted, and that gradient: the op itself, or one that keeps values for it.
+
+    What keeps values has one typing, `op`: it is had where a gradient is wanted of no other of these.
+    """
     back = gradient(op)
-    forward = keeping(op, forward_lines(op), back)
+    forward = keeping(op, forward_lines(op), back) if _wants_this(op, typings) else None
     if forward is None:
         return op, back
     try:
@@ -57,6 +60,14 @@ def with_gradient(op: Op) -> tuple[Op, Op]:
     except NotWritable:
         pass
     return forward, replace(gradient(forward), name=back.name)
+
+
+def _wants_this(op: Op, typings: tuple[Op, ...]) -> bool:
+    """Whether a call of one of these that wants a gradient is one of `op`: by its type alone it is a float."""
+    apart = {p.name for other in typings for p in other.typarams if p not in op.typarams}
+    given = (p for p in op.params if not isinstance(p, Constant))
+    floats = {p.dtype for p in given if kind_of(p.dtype, op) == "float"}
+    return not apart or len(apart) == 1 and floats == apart
 
 
 def gradient_to_derive(op: Op) -> tuple[Op, dict[str, str]]:
