@@ -173,8 +173,8 @@ def avg_pool2d_window(
 @triton.jit
 def avg_pool2d_box(
     x_ptr, y_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
-    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -183,12 +183,12 @@ def avg_pool2d_box(
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
     y_2 = y_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
-    n = row // CP
-    c = row // P % C
-    p = row % P
+    n = (row // CP).to(tl.int64)
+    c = (row // P % C).to(tl.int64)
+    p = (row % P).to(tl.int64)
     # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
     #     q * stride + s - pad] else 0.0)
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -292,7 +292,8 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         avg_pool2d_box[grid](
             x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
+            INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            stride=stride, pad=pad,
             VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -522,8 +523,8 @@ def avg_pool2d_backward_window(
 @triton.jit
 def avg_pool2d_backward_box(
     dy_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, dx_0, dx_1, dx_2, dx_3,
-    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -532,12 +533,12 @@ def avg_pool2d_backward_box(
     dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
     dx_2 = dx_2 // VEC * VEC
     tiles = tl.cdiv(W, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < W)
-    n = row // CH
-    c = row // H % C
-    h = row % H
+    n = (row // CH).to(tl.int64)
+    c = (row // H % C).to(tl.int64)
+    h = (row % H).to(tl.int64)
     # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
     #     (w + pad - s) / stride] else 0.0)
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -623,7 +624,8 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(W, BLOCK),)
         avg_pool2d_backward_box[grid](
             dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
+            INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            pad=pad, stride=stride,
             VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip

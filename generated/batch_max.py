@@ -565,13 +565,13 @@ def launch_batch_max_forward(x, y, y_at) -> None:
         y_at_at = torch.empty((batch, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         batch_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
             y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(batch, MERGE),)
         batch_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
             y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -581,7 +581,7 @@ def launch_batch_max_forward(x, y, y_at) -> None:
     else:
         grid = (lib.cdiv(batch, ROWS),)
         batch_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 

@@ -1089,7 +1089,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv_group_norm_silu_y_channels_loop[grid](
                 conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
                 *bias.stride(), *y.stride(),
-                PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+                PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
                 **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
@@ -1101,7 +1101,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         conv_group_norm_silu_y_channels_loop[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             **constants, **config,
         )  # fmt: skip
@@ -2355,7 +2355,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv_group_norm_silu_forward_y_channels_loop[grid](
                 conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
                 *bias.stride(), *y.stride(),
-                PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+                PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
                 **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
@@ -2367,7 +2367,7 @@ def launch_conv_group_norm_silu_forward_y(
         conv_group_norm_silu_forward_y_channels_loop[grid](
             conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             **constants, **config,
         )  # fmt: skip
@@ -4428,7 +4428,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
-                *arguments, PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+                *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
                 **constants, PASS=PASS, db_sum_part_ptr=db_sum_part, dgain_sum_part_ptr=dgain_sum_part,
                 dbias_sum_part_ptr=dbias_sum_part, **config,
@@ -4443,7 +4443,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     else:
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
-            *arguments, PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            *arguments, PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
             **constants, **config,
         )  # fmt: skip

@@ -197,8 +197,8 @@ def depthwise_conv2d_window(
 def depthwise_conv2d_box(
     x_ptr, w_ptr, b_ptr, y_ptr, rows, Q, R, S, CP, P, C, H, W, x_0, x_1, x_2, x_3, w_0, w_1,
     w_2, b_0, y_0, y_1, y_2, y_3,
-    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -207,12 +207,12 @@ def depthwise_conv2d_box(
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
     y_2 = y_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
-    n = row // CP
-    c = row // P % C
-    p = row % P
+    n = (row // CP).to(tl.int64)
+    c = (row // P % C).to(tl.int64)
+    p = (row % P).to(tl.int64)
     # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
     #     q * stride + s - pad] else 0.0) * w[c, r, s])
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -323,6 +323,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
         depthwise_conv2d_box[grid](
             x, w, b, y, C * N * P, Q, R, S, C * P, P, C, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
+            INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64,
             VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             **constants, **config,
         )  # fmt: skip
@@ -592,8 +593,8 @@ def depthwise_conv2d_backward_dx_window(
 def depthwise_conv2d_backward_dx_box(
     dy_ptr, w_ptr, dx_ptr, rows, W, R, S, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, w_0, w_1,
     w_2, dx_0, dx_1, dx_2, dx_3,
-    COMPUTE: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -602,12 +603,12 @@ def depthwise_conv2d_backward_dx_box(
     dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
     dx_2 = dx_2 // VEC * VEC
     tiles = tl.cdiv(W, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < W)
-    n = row // CH
-    c = row // H % C
-    h = row % H
+    n = (row // CH).to(tl.int64)
+    c = (row // H % C).to(tl.int64)
+    h = (row % H).to(tl.int64)
     # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
     #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -738,8 +739,8 @@ def depthwise_conv2d_backward_dw_loop(
 def depthwise_conv2d_backward_dw_box(
     dy_ptr, x_ptr, dw_ptr, rows, S, N, P, Q, R, H, W, dy_0, dy_1, dy_2, dy_3, x_0, x_1, x_2,
     x_3, dw_0, dw_1, dw_2,
-    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -747,11 +748,11 @@ def depthwise_conv2d_backward_dw_box(
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     dw_0, dw_1 = dw_0 // VEC * VEC, dw_1 // VEC * VEC
     tiles = tl.cdiv(S, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < S)
-    c = row // R
-    r = row % R
+    c = (row // R).to(tl.int64)
+    r = (row % R).to(tl.int64)
     # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad,
     #     q * stride + s - pad] else 0.0))
     dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -900,7 +901,8 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         depthwise_conv2d_backward_dx_box[grid](
             dy, w, dx, C * H * N, W, R, S, C * H, H, C, P, Q, *dy.stride(), *w.stride(),
             *dx.stride(),
-            COMPUTE=COMPUTE, pad=pad, stride=stride,
+            INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, pad=pad,
+            stride=stride,
             VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -970,6 +972,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         grid = (lib.cdiv(places, ROWS) * lib.cdiv(S, config["BLOCK"]),)
         depthwise_conv2d_backward_dw_box[grid](
             dy, x, dw, C * R, S, N, P, Q, R, H, W, *dy.stride(), *x.stride(), *dw.stride(),
+            INDEX=tl.int32 if C * R < 2_000_000_000 else tl.int64,
             VEC=lib.vec(S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -982,7 +985,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         depthwise_conv2d_backward_dw_loop[grid](
             dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
             dw.stride(0),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
             **constants, PASS=1, dw_sum_part_ptr=dw_sum_part, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
@@ -990,7 +993,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         depthwise_conv2d_backward_dw_loop[grid](
             dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
             dw.stride(0),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
             **constants, PASS=2, dw_sum_part_ptr=dw_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
@@ -1012,7 +1015,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         depthwise_conv2d_backward_dw_loop[grid](
             dy, x, dw, C * R * S, N, P * Q, R * S, Q, S, R, H, W, *dy.stride(), *x.stride(),
             dw.stride(0),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            PLACE=tl.int32 if N * P * Q < 2_000_000_000 else tl.int64,
             VEC=lib.vec(P * Q, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), x.stride(2)),
             **constants, **config,
         )  # fmt: skip

@@ -524,7 +524,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             group_norm_channels_loop[grid](
                 x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
                 *bias.stride(), *y.stride(),
-                PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
+                PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
                 **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
@@ -536,7 +536,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         group_norm_channels_loop[grid](
             x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
             *bias.stride(), *y.stride(),
-            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
+            PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
             VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             **constants, **config,
         )  # fmt: skip
@@ -1738,7 +1738,7 @@ def launch_group_norm_backward_dx(
                 batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
                 *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
                 dgain.stride(0), dbias.stride(0),
-                PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+                PLACE=tl.int32 if batch * N < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
                 **constants, PASS=PASS, dgain_sum_part_ptr=dgain_sum_part,
                 dbias_sum_part_ptr=dbias_sum_part, **config,
@@ -1760,7 +1760,7 @@ def launch_group_norm_backward_dx(
             batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
             *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+            PLACE=tl.int32 if batch * N < 2_000_000_000 else tl.int64,
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip

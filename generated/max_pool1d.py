@@ -149,8 +149,9 @@ def max_pool1d_window(
 @triton.jit
 def max_pool1d_box(
     x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
-    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, dil: tl.constexpr,
-    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    dil: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -158,11 +159,11 @@ def max_pool1d_box(
     x_1, y_0 = x_1 // VEC * VEC, y_0 // VEC * VEC
     y_1 = y_1 // VEC * VEC
     tiles = tl.cdiv(P, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < P)
-    n = row // C
-    c = row % C
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
     # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for r in range(win):
@@ -263,6 +264,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_box[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
+            INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64,
             VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
             **config,
         )  # fmt: skip
@@ -417,7 +419,6 @@ def max_pool1d_forward_channels(
             y_max = lib.nan_max(y_max, x)
         # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
             x_l2 = x_l0 + (i * stride + r * dil)
@@ -489,7 +490,6 @@ def max_pool1d_forward_runs(
             y_max = lib.nan_max(y_max, x)
         # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         x_line2 = ()
         for a in tl.static_range(FIRST, LAST + 1):
@@ -548,7 +548,6 @@ def max_pool1d_forward_window(
             y_max = lib.nan_max(y_max, x)
         # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
             x_l2 = x_l0 + ((i * BLOCK) * stride + r * dil)
@@ -577,8 +576,9 @@ def max_pool1d_forward_window(
 def max_pool1d_forward_box(
     x_ptr, y_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
     y_at_2,
-    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, dil: tl.constexpr,
-    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    dil: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -587,11 +587,11 @@ def max_pool1d_forward_box(
     y_1, y_at_0 = y_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1 = y_at_1 // VEC * VEC
     tiles = tl.cdiv(P, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < P)
-    n = row // C
-    c = row % C
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
     # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for r in range(win):
@@ -707,6 +707,7 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_forward_box[grid](
             x, y, y_at, C * N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64,
             VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1), y_at.stride(0), y_at.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -844,8 +845,9 @@ def max_pool1d_forward(
 def max_pool1d_backward_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, L, C, P, dy_0, dy_1, dy_2, y_at_0, y_at_1, y_at_2, dx_0,
     dx_1, dx_2,
-    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
-    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -854,11 +856,11 @@ def max_pool1d_backward_box(
     y_at_1, dx_0 = y_at_1 // VEC * VEC, dx_0 // VEC * VEC
     dx_1 = dx_1 // VEC * VEC
     tiles = tl.cdiv(L, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < L)
-    n = row // C
-    c = row % C
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
     # dx[n, c, l] = sum[r < win](where(r ==
     #     (y_at[n, c, (l + pad - r * dil) / stride] else -1),
     #     dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
@@ -897,7 +899,8 @@ def launch_max_pool1d_backward(x, y_at, dy, dx, win, stride, pad, dil) -> None:
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(L, config["BLOCK"]),)
     max_pool1d_backward_box[grid](
         dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, win=win, pad=pad, dil=dil, stride=stride,
+        INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+        pad=pad, dil=dil, stride=stride,
         VEC=lib.vec(L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip

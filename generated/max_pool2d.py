@@ -173,8 +173,8 @@ def max_pool2d_window(
 @triton.jit
 def max_pool2d_box(
     x_ptr, y_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
-    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -183,12 +183,12 @@ def max_pool2d_box(
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
     y_2 = y_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
-    n = row // CP
-    c = row // P % C
-    p = row % P
+    n = (row // CP).to(tl.int64)
+    c = (row // P % C).to(tl.int64)
+    p = (row % P).to(tl.int64)
     # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
     #     q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -291,7 +291,8 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         max_pool2d_box[grid](
             x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
+            INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            stride=stride, pad=pad,
             VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -457,7 +458,6 @@ def max_pool2d_forward_channels(
         # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
             for s in tl.static_range(win):
@@ -547,7 +547,6 @@ def max_pool2d_forward_runs(
         # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
             x_h2 = x_h0 + (i * stride + r)
@@ -621,7 +620,6 @@ def max_pool2d_forward_window(
         # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
             for s in tl.static_range(win):
@@ -657,8 +655,8 @@ def max_pool2d_forward_window(
 def max_pool2d_forward_box(
     x_ptr, y_ptr, y_at_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
     y_at_0, y_at_1, y_at_2, y_at_3,
-    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -668,12 +666,12 @@ def max_pool2d_forward_box(
     y_2, y_at_0 = y_2 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, y_at_2 = y_at_1 // VEC * VEC, y_at_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
-    n = row // CP
-    c = row // P % C
-    p = row % P
+    n = (row // CP).to(tl.int64)
+    c = (row // P % C).to(tl.int64)
+    p = (row % P).to(tl.int64)
     # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
     #     q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -793,7 +791,8 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         max_pool2d_forward_box[grid](
             x, y, y_at, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
+            INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            stride=stride, pad=pad,
             VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -948,8 +947,8 @@ def max_pool2d_forward(
 def max_pool2d_backward_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, y_at_0,
     y_at_1, y_at_2, y_at_3, dx_0, dx_1, dx_2, dx_3,
-    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -959,12 +958,12 @@ def max_pool2d_backward_box(
     y_at_2, dx_0 = y_at_2 // VEC * VEC, dx_0 // VEC * VEC
     dx_1, dx_2 = dx_1 // VEC * VEC, dx_2 // VEC * VEC
     tiles = tl.cdiv(W, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < W)
-    n = row // CH
-    c = row // H % C
-    h = row % H
+    n = (row // CH).to(tl.int64)
+    c = (row // H % C).to(tl.int64)
+    h = (row % H).to(tl.int64)
     # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
     #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
@@ -1026,7 +1025,8 @@ def launch_max_pool2d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     max_pool2d_backward_box[grid](
         dy, y_at, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *y_at.stride(),
         *dx.stride(),
-        COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
+        INDEX=tl.int32 if C * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+        pad=pad, stride=stride,
         VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip

@@ -220,8 +220,8 @@ def max_pool3d_window(
 def max_pool3d_box(
     x_ptr, y_ptr, rows, Q, COP, OP, C, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4, y_0, y_1,
     y_2, y_3, y_4,
-    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -231,13 +231,13 @@ def max_pool3d_box(
     y_1, y_2 = y_1 // VEC * VEC, y_2 // VEC * VEC
     y_3 = y_3 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
-    n = row // COP
-    c = row // OP % C
-    o = row // P % O
-    p = row % P
+    n = (row // COP).to(tl.int64)
+    c = (row // OP % C).to(tl.int64)
+    o = (row // P % O).to(tl.int64)
+    p = (row % P).to(tl.int64)
     # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
     #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
     #     -inf)
@@ -349,7 +349,8 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_box[grid](
             x, y, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(), *y.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
+            INDEX=tl.int32 if C * N * O * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            stride=stride, pad=pad,
             VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -549,7 +550,6 @@ def max_pool3d_forward_channels(
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k in tl.static_range(win):
             for r in tl.static_range(win):
@@ -672,7 +672,6 @@ def max_pool3d_forward_runs(
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k in tl.static_range(win):
             for r in tl.static_range(win):
@@ -768,7 +767,6 @@ def max_pool3d_forward_window(
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k in tl.static_range(win):
             for r in tl.static_range(win):
@@ -814,8 +812,8 @@ def max_pool3d_forward_window(
 def max_pool3d_forward_box(
     x_ptr, y_ptr, y_at_ptr, rows, Q, COP, OP, C, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4,
     y_0, y_1, y_2, y_3, y_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4,
-    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -827,13 +825,13 @@ def max_pool3d_forward_box(
     y_at_1, y_at_2 = y_at_1 // VEC * VEC, y_at_2 // VEC * VEC
     y_at_3 = y_at_3 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
-    n = row // COP
-    c = row // OP % C
-    o = row // P % O
-    p = row % P
+    n = (row // COP).to(tl.int64)
+    c = (row // OP % C).to(tl.int64)
+    o = (row // P % O).to(tl.int64)
+    p = (row % P).to(tl.int64)
     # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
     #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
     #     -inf)
@@ -979,7 +977,8 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
         max_pool3d_forward_box[grid](
             x, y, y_at, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(),
             *y.stride(), *y_at.stride(),
-            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
+            INDEX=tl.int32 if C * N * O * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+            stride=stride, pad=pad,
             VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1160,8 +1159,8 @@ def max_pool3d_forward(
 def max_pool3d_backward_box(
     dy_ptr, y_at_ptr, dx_ptr, rows, W, CDH, DH, C, H, D, O, P, Q, dy_0, dy_1, dy_2, dy_3,
     dy_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4, dx_0, dx_1, dx_2, dx_3, dx_4,
-    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
-    VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
@@ -1173,13 +1172,13 @@ def max_pool3d_backward_box(
     dx_1, dx_2 = dx_1 // VEC * VEC, dx_2 // VEC * VEC
     dx_3 = dx_3 // VEC * VEC
     tiles = tl.cdiv(W, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < W)
-    n = row // CDH
-    c = row // DH % C
-    d = row // H % D
-    h = row % H
+    n = (row // CDH).to(tl.int64)
+    c = (row // DH % C).to(tl.int64)
+    d = (row // H % D).to(tl.int64)
+    h = (row % H).to(tl.int64)
     # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r *
     #     win + s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
     #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
@@ -1252,7 +1251,8 @@ def launch_max_pool3d_backward(x, y_at, dy, dx, win, stride, pad) -> None:
     max_pool3d_backward_box[grid](
         dy, y_at, dx, C * D * H * N, W, C * D * H, D * H, C, H, D, O, P, Q, *dy.stride(),
         *y_at.stride(), *dx.stride(),
-        COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
+        INDEX=tl.int32 if C * D * H * N < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
+        pad=pad, stride=stride,
         VEC=lib.vec(W, dy.stride(0), dy.stride(1), dy.stride(2), dy.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3), dx.stride(0), dx.stride(1), dx.stride(2), dx.stride(3)),
         enable_fp_fusion=True, **config,
     )  # fmt: skip

@@ -248,13 +248,13 @@ def launch_max_with_index_float(x, v, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
             v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
             v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -264,7 +264,7 @@ def launch_max_with_index_float(x, v, i) -> None:
     else:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -344,14 +344,15 @@ def launch_max_with_index_int(x, v, i) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1, v_part_ptr=v_part,
-            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
+            v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2, v_part_ptr=v_part,
-            i_best_ptr=i_best, i_at_ptr=i_at,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
+            v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -361,7 +362,7 @@ def launch_max_with_index_int(x, v, i) -> None:
         grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 

@@ -220,12 +220,12 @@ def launch_row_argmax_float(x, i) -> None:
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_argmax_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
             i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
             i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -234,7 +234,7 @@ def launch_row_argmax_float(x, i) -> None:
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 
@@ -313,14 +313,14 @@ def launch_row_argmax_int(x, i) -> None:
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_argmax_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1, i_best_ptr=i_best,
-            i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
+            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_argmax_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2, i_best_ptr=i_best,
-            i_at_ptr=i_at,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
+            i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -329,7 +329,7 @@ def launch_row_argmax_int(x, i) -> None:
         grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
+            PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 

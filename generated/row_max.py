@@ -543,13 +543,13 @@ def launch_row_max_forward(x, y, y_at) -> None:
         y_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
             y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
             y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -558,7 +558,7 @@ def launch_row_max_forward(x, y, y_at) -> None:
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_max_forward_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 

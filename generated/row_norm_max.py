@@ -633,13 +633,13 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_norm_max_backward_y_max_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=1,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
             y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_norm_max_backward_y_max_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, PASS=2,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
             y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
@@ -649,7 +649,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     else:
         grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_loop[grid](
-            *arguments, PLACE=tl.int32 if (D) < 2**31 else tl.int64, **constants, **config,
+            *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, **config,
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.nest_views import Loop, NestView, Reducers, Value
 from tritongen.emit.row_views import Fold, Variable
-from tritongen.emit.tiles import name_axis, open_tile, view
+from tritongen.emit.tiles import counted_rows, name_axis, open_tile, view
 from tritongen.emit.view import KernelView, Store
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
@@ -33,7 +33,7 @@ def nest_view(writer: KernelWriter) -> KernelView:
 
 
 def box_view(writer: KernelWriter) -> KernelView:
-    tile = open_tile(writer)
+    tile = counted_rows(writer, open_tile(writer))
     values = tuple(values_of(writer, "(ROWS, BLOCK)"))
     return view(writer, {}, ("ROWS", "BLOCK"), "", NestView, tile=tile, values=values)
 

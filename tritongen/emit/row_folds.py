@@ -13,11 +13,18 @@ from tritongen.emit.fold_lines import end_text, found, place_of, start_text, ter
 from tritongen.emit.folds import MONOIDS, NO_PLACE, PAIRS, Paired, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
-from tritongen.emit.text import launch_text, precedence_of, wrap
-from tritongen.emit.tiles import forget_tile, in_blocks, needs, tile_stores, tile_values
+from tritongen.emit.text import precedence_of, wrap
+from tritongen.emit.tiles import (
+    counting_dtype,
+    forget_tile,
+    in_blocks,
+    needs,
+    tile_stores,
+    tile_values,
+)
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
-from tritongen.ir.functions import ATOM, SUM, TERM
+from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import tensors_read
 from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.paired import state_of
@@ -295,10 +302,8 @@ def terms(writer: KernelWriter) -> str:
 
 
 def place_dtype(writer: KernelWriter) -> str:
-    """What the terms of a row are numbered in: 32 bits where they are enough."""
-    cols = wrap((launch_text(writer.kernel.axes[1].extent), SUM), TERM)
-    passed = f"tl.int32 if {cols} < 2**31 else tl.int64"
-    return writer.parameter(writer.args.constants, "PLACE", passed)
+    """What the terms of a row are numbered in."""
+    return counting_dtype(writer, "PLACE", writer.kernel.axes[1].extent)
 
 
 def row_needs(writer: KernelWriter, expr: ir.Expr) -> set[str]:

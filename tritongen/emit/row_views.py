@@ -21,6 +21,7 @@ class Tile:
     rows: str = ""
     row_end: str = ""
     row_low: str = ""  # "first + ", where that is not 0
+    index: str = "tl.int64"  # what rows are counted in
     outer: bool = False  # whether rows are several runs, counted by `outer`
     cols: str = ""
     col_end: str = ""

@@ -19,7 +19,7 @@ from tritongen.emit.row_views import FlatView, RowsView, Tile
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, template_of
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices, is_affine_map
+from tritongen.ir.algebra import Poly, indices, is_affine_map
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
@@ -31,6 +31,21 @@ def open_tile(writer: KernelWriter) -> Tile:
     tile = Tile(**open_rows(writer), **open_columns(writer))
     writer.together = {frozenset({row.name, col.name}): "inside"}
     return tile
+
+
+def counted_rows(writer: KernelWriter, tile: Tile) -> Tile:
+    """Rows that are taken apart are counted in 32 bits where these are enough: dividing 64 takes several times as long."""
+    row = writer.kernel.axes[0]
+    if len(row.digits) == 1:
+        return tile
+    writer.short.add(row.name)
+    return replace(tile, index=counting_dtype(writer, "INDEX", row.extent))
+
+
+def counting_dtype(writer: KernelWriter, name: str, extent: Poly) -> str:
+    """What an extent, and a tile that reaches beyond it, is counted in: 32 bits where they are enough."""
+    passed = f"tl.int32 if {launch_text(extent)} < 2_000_000_000 else tl.int64"
+    return writer.parameter(writer.args.constants, name, passed)
 
 
 def open_rows(writer: KernelWriter) -> dict[str, Any]:
@@ -164,7 +179,7 @@ def flat(writer: FlatWriter) -> KernelView:
 
 
 def tile(writer: KernelWriter) -> KernelView:
-    opened = open_tile(writer)
+    opened = counted_rows(writer, open_tile(writer))
     straight_lines(writer)
     doc = "A tile of ROWS x BLOCK elements a program."
     return tile_view(writer, opened, ("ROWS", "BLOCK"), doc)
