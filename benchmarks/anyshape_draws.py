@@ -128,6 +128,12 @@ CLASSES: dict[str, tuple[Source, ...]] = {
     ),
     "products": products(HALVES),
     "products f32": products(FULL),
+    "one long side": specs(
+        "linear matmul",
+        PRODUCT | {"M": (1, 256), "N": (20000, 600000), "K": (64, 1024)},
+        dtypes=HALVES,
+        batch=(1, 256),
+    ),
     "few rows f32": (
         *specs("linear linear_gelu swiglu_linear", PRODUCT, dtypes=FULL, batch=(1, 8)),
         *specs("matmul bmm", PRODUCT | {"M": (1, 8)}, dtypes=FULL),
