@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import tritongen
 from tritongen import pipeline
 from tritongen.autodiff import with_gradient
 from tritongen.check import check
@@ -95,6 +96,13 @@ def test_a_place_is_kept_apart_from_an_operand_of_its_name():
     wanted = torch.autograd.grad((x.amax(1) * m_at).sum(), (x, m_at))
     for got, right in zip(found, wanted, strict=True):
         torch.testing.assert_close(got, right)
+
+
+def test_second_derivatives_of_what_keeps_a_place():
+    """The gradient's op has the place as a line of its own."""
+    f = tritongen.compile_op("op f<T: float>(x: T[N, D]) -> y: T[N] { y[n] = max[d](x[n, d]) }")
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: f(x) ** 3, x)
 
 
 def test_a_read_beside_its_edge_stays_one():

@@ -62,14 +62,16 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
             taken.add(name)
     if not found and not places:
         return None
-    lines = tuple(line for line in lines if line.name not in places)
-    read = set().union(*(tensors_read(line.body) for line, _ in places.values()))
-    if not (found.keys() | read) & {n.name for n in lines} - {n.name for n in op.nests}:
+    own = {nest.name for nest in op.nests}
+    added = [line for name, (line, _) in places.items() if name not in own]
+    lines = tuple(line for line in lines if line not in added)
+    read = found.keys() | set().union(*(tensors_read(line.body) for line in added))
+    if not read & ({line.name for line in lines} - own):
         lines = op.nests
     nests = [
         n for line in lines for n in (line, *(found[line.name][:1] if line.name in found else ()))
     ]
-    nests += [line for line, _ in places.values()]
+    nests += added
     outputs = tuple(tensor for _, tensor in (*found.values(), *places.values()))
     return replace(
         op,

@@ -5,9 +5,8 @@ literal(0.5, "float") -> "0.5"      wrap(("a + b", SUM), TERM) -> "(a + b)"
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, with_modulo
@@ -22,10 +21,6 @@ BATCH_WORDS = frozenset({"batch", "batch_shape"})  # what the launch of an op wi
 def launch_text(p: Poly) -> str:
     """A size in the launch function, where every size has its own name."""
     return poly_text(with_modulo(p), lambda atom: "batch" if atom == Sym(ir.BATCH) else None)
-
-
-def mentions(lines: Iterable[str], name: str) -> bool:
-    return any(re.search(rf"\b{name}\b", line) for line in lines)
 
 
 def tuple_text(names: Sequence[str]) -> str:
