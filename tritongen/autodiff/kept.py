@@ -51,10 +51,11 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     found = dict[str, tuple[Nest, Tensor]]()
     places = dict[str, tuple[Nest, Tensor]]()
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in lines}
+    read = _read_beside(back, {line.name for line in lines if _is_place(line)})
     for line in lines:
         if line.name not in again or not (like := _room(op, line)):
             continue
-        if isinstance(line.body, Reduce) and line.body.is_place and _saves_reads(back, line):
+        if _is_place(line) and not tensors_read(line.body) & read:
             places[line.name] = line, Tensor(line.name, line.dtype, line.dims, like.whole)
         elif kind_of(line.dtype, op) == "float" and any(matrix_products(line)):
             name = exprs.free_name(f"{line.name}_kept", taken)
@@ -65,8 +66,8 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     own = {nest.name for nest in op.nests}
     added = [line for name, (line, _) in places.items() if name not in own]
     lines = tuple(line for line in lines if line not in added)
-    read = found.keys() | set().union(*(tensors_read(line.body) for line in added))
-    if not read & ({line.name for line in lines} - own):
+    spoken = found.keys() | set().union(*(tensors_read(line.body) for line in added))
+    if not spoken & ({line.name for line in lines} - own):
         lines = op.nests
     nests = [
         n for line in lines for n in (line, *(found[line.name][:1] if line.name in found else ()))
@@ -86,10 +87,14 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     )
 
 
-def _saves_reads(back: Op, line: Nest) -> bool:
-    """Whether the gradient, given what a line holds, would read nothing of what that is made of."""
-    rest = reached(back.nests, {o.name for o in back.outputs}, {line.name})
-    return not tensors_read(line.body) & set().union(*(tensors_read(n.body) for n in rest))
+def _is_place(line: Nest) -> bool:
+    return isinstance(line.body, Reduce) and line.body.is_place
+
+
+def _read_beside(back: Op, given: set[str]) -> set[str]:
+    """What the gradient would read, were it given these lines."""
+    rest = reached(back.nests, {o.name for o in back.outputs}, given)
+    return set().union(*(tensors_read(nest.body) for nest in rest))
 
 
 def _copy(line: Nest, name: str, like: Tensor) -> tuple[Nest, Tensor]:
