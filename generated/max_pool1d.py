@@ -392,8 +392,8 @@ def max_pool1d(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_forward_channels(
-    x_ptr, y_ptr, y_at_ptr, N, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
-    y_at_2,
+    x_ptr, y_at_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
+    y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -408,7 +408,9 @@ def max_pool1d_forward_channels(
     kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
             x_l = x_l0 + (i * stride + r * dil)
             x = tl.load(
@@ -416,28 +418,17 @@ def max_pool1d_forward_channels(
                 mask=((row < N) & (x_l >= 0) & (x_l < L)) & (col < C),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_max = lib.nan_max(y_max, x)
-        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r in tl.static_range(win):
-            x_l2 = x_l0 + (i * stride + r * dil)
-            x2 = tl.load(
-                x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_l2 * x_2,
-                mask=((row < N) & (x_l2 >= 0) & (x_l2 < L)) & (col < C),
-                other=float("-inf"),
-            ).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
-        kept = kept + (y_max, y_at)
+            y_max, y_at = lib.first_max(y_max, y_at, x, r)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + (step + i) * y_2,
+            y_at_ptr + n * y_at_0 + tl.cast(col, tl.int64) * y_at_1 + (step + i) * y_at_2,
             kept[2 * i],
             mask=(row < N) & (step + i < P) & (col < C),
         )
         tl.store(
-            y_at_ptr + n * y_at_0 + tl.cast(col, tl.int64) * y_at_1 + (step + i) * y_at_2,
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + (step + i) * y_2,
             kept[2 * i + 1],
             mask=(row < N) & (step + i < P) & (col < C),
         )
@@ -446,8 +437,8 @@ def max_pool1d_forward_channels(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_runs(
-    x_ptr, y_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
-    y_at_2,
+    x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
+    y_2,
     VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, win: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
@@ -466,16 +457,18 @@ def max_pool1d_forward_runs(
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     L = tl.multiple_of(tl.cast(L, tl.int64), VEC_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         x_line = ()
         for a in tl.static_range(FIRST, LAST + 1):
             at = start + i * (BLOCK * stride) + a * RUN
@@ -487,32 +480,17 @@ def max_pool1d_forward_runs(
             x_line = x_line + lib.phases(x_run, RUN)
         for r in tl.static_range(win):
             x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-            y_max = lib.nan_max(y_max, x)
-        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        x_line2 = ()
-        for a in tl.static_range(FIRST, LAST + 1):
-            at = start + i * (BLOCK * stride) + a * RUN
-            x_run2 = tl.load(
-                x_ptr + n * x_0 + c * x_1 + tl.cast(at, tl.int64) * x_2,
-                mask=(row < rows) & ((at >= 0) & (at < L)),
-                other=float("-inf"),
-            )
-            x_line2 = x_line2 + lib.phases(x_run2, RUN)
-        for r in tl.static_range(win):
-            x2 = lib.taken(x_line2, r * dil - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
-        kept = kept + (y_max, y_at)
+            y_max, y_at = lib.first_max(y_max, y_at, x, r)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
             kept[2 * i],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
+            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
             kept[2 * i + 1],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
@@ -521,8 +499,8 @@ def max_pool1d_forward_runs(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_forward_window(
-    x_ptr, y_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
-    y_at_2,
+    x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
+    y_2,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -537,7 +515,9 @@ def max_pool1d_forward_window(
     kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
             x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
             x = tl.load(
@@ -545,28 +525,17 @@ def max_pool1d_forward_window(
                 mask=(row < rows) & ((col + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_max = lib.nan_max(y_max, x)
-        # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r in tl.static_range(win):
-            x_l2 = x_l0 + ((i * BLOCK) * stride + r * dil)
-            x2 = tl.load(
-                x_ptr + n * x_0 + c * x_1 + tl.cast(x_l2, tl.int64) * x_2,
-                mask=(row < rows) & ((col + i * BLOCK < P) & (x_l2 >= 0) & (x_l2 < L)),
-                other=float("-inf"),
-            ).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
-        kept = kept + (y_max, y_at)
+            y_max, y_at = lib.first_max(y_max, y_at, x, r)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
             kept[2 * i],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
+            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
             kept[2 * i + 1],
             mask=(row < rows) & (col + i * BLOCK < P),
         )
@@ -574,8 +543,8 @@ def max_pool1d_forward_window(
 
 @triton.jit
 def max_pool1d_forward_box(
-    x_ptr, y_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2, y_at_0, y_at_1,
-    y_at_2,
+    x_ptr, y_at_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2, y_0, y_1,
+    y_2,
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -583,9 +552,9 @@ def max_pool1d_forward_box(
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
-    x_1, y_0 = x_1 // VEC * VEC, y_0 // VEC * VEC
-    y_1, y_at_0 = y_1 // VEC * VEC, y_at_0 // VEC * VEC
-    y_at_1 = y_at_1 // VEC * VEC
+    x_1, y_at_0 = x_1 // VEC * VEC, y_at_0 // VEC * VEC
+    y_at_1, y_0 = y_at_1 // VEC * VEC, y_0 // VEC * VEC
+    y_1 = y_1 // VEC * VEC
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -593,7 +562,9 @@ def max_pool1d_forward_box(
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r in range(win):
         x_l = col * stride + r * dil - pad
         x = tl.load(
@@ -601,21 +572,10 @@ def max_pool1d_forward_box(
             mask=inside & (x_l >= 0) & (x_l < L),
             other=float("-inf"),
         ).to(COMPUTE)
-        y_max = lib.nan_max(y_max, x)
-    tl.store(y_ptr + n * y_0 + c * y_1 + col * y_2, y_max, mask=inside)
-    # y_at[n, c, p] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
-    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-    for r in range(win):
-        x_l2 = col * stride + r * dil - pad
-        x2 = tl.load(
-            x_ptr + n * x_0 + c * x_1 + x_l2 * x_2,
-            mask=inside & (x_l2 >= 0) & (x_l2 < L),
-            other=float("-inf"),
-        ).to(COMPUTE)
-        y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r)
+        y_max, y_at = lib.first_max(y_max, y_at, x, r)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + col * y_at_2, y_at, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + col * y_2, y_max, mask=inside)
 
 
 def choose_max_pool1d_forward(
@@ -625,12 +585,12 @@ def choose_max_pool1d_forward(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 51 and max(outer, lanes_extent) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_p * stride_p), 64 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -639,23 +599,23 @@ def choose_max_pool1d_forward(
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
         and dilation >= 0
-        and 0 < terms <= 51
+        and 0 < terms <= 64
         and max(lines, cols_extent) < 1 << 30
         and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 51 // max(1, terms))),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 51 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
+    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))),
             ROWS=256 // BLOCK if BLOCK <= 64 and terms <= 8 else max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 51 // max(1, terms))),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -685,13 +645,13 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
     if variant == "channels":
         grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool1d_forward_channels[grid](
-            x, y, y_at, N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
             **constants, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_forward_runs[grid](
-            x, y, y_at, C * N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, C * N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
             VEC_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)),
             VEC_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
             VEC_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), **constants,
@@ -700,15 +660,15 @@ def launch_max_pool1d_forward(x, y, y_at, win, stride, pad, dil) -> None:
     elif variant == "window":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_forward_window[grid](
-            x, y, y_at, C * N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, C * N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_forward_box[grid](
-            x, y, y_at, C * N, P, C, L, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, C * N, P, C, L, *x.stride(), *y_at.stride(), *y.stride(),
             INDEX=tl.int32 if C * N < 2_000_000_000 else tl.int64,
-            VEC=lib.vec(P, x.stride(0), x.stride(1), y.stride(0), y.stride(1), y_at.stride(0), y_at.stride(1)),
+            VEC=lib.vec(P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1), y.stride(0), y.stride(1)),
             **constants, **config,
         )  # fmt: skip
 

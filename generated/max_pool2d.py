@@ -422,8 +422,8 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_forward_channels(
-    x_ptr, y_ptr, y_at_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
-    y_at_0, y_at_1, y_at_2, y_at_3,
+    x_ptr, y_at_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
+    y_at_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -441,10 +441,12 @@ def max_pool2d_forward_channels(
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        for s in tl.static_range(win):
-            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-            for r in tl.static_range(win):
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r in tl.static_range(win):
+            for s in tl.static_range(win):
                 x_h = x_h0 + r
                 x_w = x_w0 + (i * stride + s)
                 x = tl.load(
@@ -453,37 +455,21 @@ def max_pool2d_forward_channels(
                     & (col < C),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_max_line = lib.nan_max(y_max_line, x)
-            y_max = lib.nan_max(y_max, y_max_line)
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r in tl.static_range(win):
-            for s in tl.static_range(win):
-                x_h2 = x_h0 + r
-                x_w2 = x_w0 + (i * stride + s)
-                x2 = tl.load(
-                    x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_h2 * x_2 + x_w2 * x_3,
-                    mask=((row < rows) & (x_h2 >= 0) & (x_h2 < H) & (x_w2 >= 0) & (x_w2 < W))
-                    & (col < C),
-                    other=float("-inf"),
-                ).to(COMPUTE)
-                y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
-        kept = kept + (y_max, y_at)
+                y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        tl.store(
-            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
-            kept[2 * i],
-            mask=(row < rows) & (step + i < Q) & (col < C),
-        )
         tl.store(
             y_at_ptr
             + n * y_at_0
             + tl.cast(col, tl.int64) * y_at_1
             + p * y_at_2
             + (step + i) * y_at_3,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
+        )
+        tl.store(
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
             kept[2 * i + 1],
             mask=(row < rows) & (step + i < Q) & (col < C),
         )
@@ -492,8 +478,8 @@ def max_pool2d_forward_channels(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_runs(
-    x_ptr, y_ptr, y_at_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
-    y_at_0, y_at_1, y_at_2, y_at_3,
+    x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
+    y_at_3, y_0, y_1, y_2, y_3,
     VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
@@ -514,12 +500,12 @@ def max_pool2d_forward_runs(
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
-    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
     y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
     y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), VEC_Y_AT)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     x_h0 = step * stride - pad
@@ -527,9 +513,11 @@ def max_pool2d_forward_runs(
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
-            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
             x_h = x_h0 + (i * stride + r)
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
@@ -542,40 +530,21 @@ def max_pool2d_forward_runs(
                 x_line = x_line + lib.phases(x_run, RUN)
             for s in tl.static_range(win):
                 x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-                y_max_line = lib.nan_max(y_max_line, x)
-            y_max = lib.nan_max(y_max, y_max_line)
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r in tl.static_range(win):
-            x_h2 = x_h0 + (i * stride + r)
-            x_line2 = ()
-            for a in tl.static_range(FIRST, LAST + 1):
-                at = start + a * RUN
-                x_run2 = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_h2 * x_2 + tl.cast(at, tl.int64) * x_3,
-                    mask=((row < rows) & (x_h2 >= 0) & (x_h2 < H)) & ((at >= 0) & (at < W)),
-                    other=float("-inf"),
-                )
-                x_line2 = x_line2 + lib.phases(x_run2, RUN)
-            for s in tl.static_range(win):
-                x2 = lib.taken(x_line2, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-                y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
-        kept = kept + (y_max, y_at)
+                y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        tl.store(
-            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
-            kept[2 * i],
-            mask=(row < rows) & (step + i < P) & (col < Q),
-        )
         tl.store(
             y_at_ptr
             + n * y_at_0
             + c * y_at_1
             + (step + i) * y_at_2
             + tl.cast(col, tl.int64) * y_at_3,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
+        )
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
             kept[2 * i + 1],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -584,8 +553,8 @@ def max_pool2d_forward_runs(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_forward_window(
-    x_ptr, y_ptr, y_at_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
-    y_at_0, y_at_1, y_at_2, y_at_3,
+    x_ptr, y_at_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1, y_at_2,
+    y_at_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -603,9 +572,11 @@ def max_pool2d_forward_window(
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
+        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r in tl.static_range(win):
-            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
             for s in tl.static_range(win):
                 x_h = x_h0 + (i * stride + r)
                 x_w = x_w0 + s
@@ -615,37 +586,21 @@ def max_pool2d_forward_window(
                     & ((col < Q) & (x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_max_line = lib.nan_max(y_max_line, x)
-            y_max = lib.nan_max(y_max, y_max_line)
-        # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-        #     q * stride + s - pad] else -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for r in tl.static_range(win):
-            for s in tl.static_range(win):
-                x_h2 = x_h0 + (i * stride + r)
-                x_w2 = x_w0 + s
-                x2 = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_h2 * x_2 + tl.cast(x_w2, tl.int64) * x_3,
-                    mask=((row < rows) & (x_h2 >= 0) & (x_h2 < H))
-                    & ((col < Q) & (x_w2 >= 0) & (x_w2 < W)),
-                    other=float("-inf"),
-                ).to(COMPUTE)
-                y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
-        kept = kept + (y_max, y_at)
+                y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        tl.store(
-            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
-            kept[2 * i],
-            mask=(row < rows) & (step + i < P) & (col < Q),
-        )
         tl.store(
             y_at_ptr
             + n * y_at_0
             + c * y_at_1
             + (step + i) * y_at_2
             + tl.cast(col, tl.int64) * y_at_3,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
+        )
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
             kept[2 * i + 1],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -653,8 +608,8 @@ def max_pool2d_forward_window(
 
 @triton.jit
 def max_pool2d_forward_box(
-    x_ptr, y_ptr, y_at_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
-    y_at_0, y_at_1, y_at_2, y_at_3,
+    x_ptr, y_at_ptr, y_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_at_0, y_at_1,
+    y_at_2, y_at_3, y_0, y_1, y_2, y_3,
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -662,9 +617,9 @@ def max_pool2d_forward_box(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
-    y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
-    y_2, y_at_0 = y_2 // VEC * VEC, y_at_0 // VEC * VEC
-    y_at_1, y_at_2 = y_at_1 // VEC * VEC, y_at_2 // VEC * VEC
+    y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
+    y_at_2, y_0 = y_at_2 // VEC * VEC, y_0 // VEC * VEC
+    y_1, y_2 = y_1 // VEC * VEC, y_2 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -674,7 +629,10 @@ def max_pool2d_forward_box(
     p = (row % P).to(tl.int64)
     # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
     #     q * stride + s - pad] else -inf)
+    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r in range(win):
         for s in range(win):
             x_h = p * stride + r - pad
@@ -684,24 +642,10 @@ def max_pool2d_forward_box(
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_max = lib.nan_max(y_max, x)
-    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y_max, mask=inside)
-    # y_at[n, c, p, q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
-    #     q * stride + s - pad] else -inf)
-    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-    for r in range(win):
-        for s in range(win):
-            x_h2 = p * stride + r - pad
-            x_w2 = col * stride + s - pad
-            x2 = tl.load(
-                x_ptr + n * x_0 + c * x_1 + x_h2 * x_2 + x_w2 * x_3,
-                mask=inside & (x_h2 >= 0) & (x_h2 < H) & (x_w2 >= 0) & (x_w2 < W),
-                other=float("-inf"),
-            ).to(COMPUTE)
-            y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, r * win + s)
+            y_max, y_at = lib.first_max(y_max, y_at, x, r * win + s)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2 + col * y_at_3, y_at, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y_max, mask=inside)
 
 
 def choose_max_pool2d_forward(
@@ -711,12 +655,12 @@ def choose_max_pool2d_forward(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 51 and max(outer, lanes_extent) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 51 // max(1, terms))),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -725,22 +669,22 @@ def choose_max_pool2d_forward(
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
         and dilation >= 0
-        and 0 < terms <= 51
+        and 0 < terms <= 64
         and max(lines, cols_extent) < 1 << 30
         and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 51 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
+    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -768,13 +712,13 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool2d_forward_channels[grid](
-            x, y, y_at, N * P, Q, C, P, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, N * P, Q, C, P, H, W, *x.stride(), *y_at.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         max_pool2d_forward_runs[grid](
-            x, y, y_at, C * N, P, Q, C, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, C * N, P, Q, C, H, W, *x.stride(), *y_at.stride(), *y.stride(),
             VEC_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
             win=win, stride=stride, pad=pad,
             VEC_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
@@ -784,16 +728,16 @@ def launch_max_pool2d_forward(x, y, y_at, win, stride, pad) -> None:
     elif variant == "window":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         max_pool2d_forward_window[grid](
-            x, y, y_at, C * N, P, Q, C, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, C * N, P, Q, C, H, W, *x.stride(), *y_at.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         max_pool2d_forward_box[grid](
-            x, y, y_at, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(), *y_at.stride(),
+            x, y_at, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y_at.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
             stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), y_at.stride(0), y_at.stride(1), y_at.stride(2), y.stride(0), y.stride(1), y.stride(2)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

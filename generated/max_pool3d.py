@@ -495,8 +495,8 @@ def max_pool3d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "Q", "OP", "P", "O", "D", "H", "W"])
 def max_pool3d_forward_channels(
-    x_ptr, y_ptr, y_at_ptr, rows, Q, C, OP, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4, y_0,
-    y_1, y_2, y_3, y_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4,
+    x_ptr, y_at_ptr, y_ptr, rows, Q, C, OP, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4, y_at_0,
+    y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -517,11 +517,14 @@ def max_pool3d_forward_channels(
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
+        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        for s in tl.static_range(win):
-            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-            for k in tl.static_range(win):
-                for r in tl.static_range(win):
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for k in tl.static_range(win):
+            for r in tl.static_range(win):
+                for s in tl.static_range(win):
                     x_d = x_d0 + k
                     x_h = x_h0 + r
                     x_w = x_w0 + (i * stride + s)
@@ -544,49 +547,10 @@ def max_pool3d_forward_channels(
                         & (col < C),
                         other=float("-inf"),
                     ).to(COMPUTE)
-                    y_max_line = lib.nan_max(y_max_line, x)
-            y_max = lib.nan_max(y_max, y_max_line)
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
-        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
-        #     -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for k in tl.static_range(win):
-            for r in tl.static_range(win):
-                for s in tl.static_range(win):
-                    x_d2 = x_d0 + k
-                    x_h2 = x_h0 + r
-                    x_w2 = x_w0 + (i * stride + s)
-                    x2 = tl.load(
-                        x_ptr
-                        + n * x_0
-                        + tl.cast(col, tl.int64) * x_1
-                        + x_d2 * x_2
-                        + x_h2 * x_3
-                        + x_w2 * x_4,
-                        mask=(
-                            (row < rows)
-                            & (x_d2 >= 0)
-                            & (x_d2 < D)
-                            & (x_h2 >= 0)
-                            & (x_h2 < H)
-                            & (x_w2 >= 0)
-                            & (x_w2 < W)
-                        )
-                        & (col < C),
-                        other=float("-inf"),
-                    ).to(COMPUTE)
-                    y_at_best, y_at = lib.first_max(
-                        y_at_best, y_at, x2, k * win * win + r * win + s
-                    )
-        kept = kept + (y_max, y_at)
+                    y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        tl.store(
-            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + o * y_2 + p * y_3 + (step + i) * y_4,
-            kept[2 * i],
-            mask=(row < rows) & (step + i < Q) & (col < C),
-        )
         tl.store(
             y_at_ptr
             + n * y_at_0
@@ -594,6 +558,11 @@ def max_pool3d_forward_channels(
             + o * y_at_2
             + p * y_at_3
             + (step + i) * y_at_4,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
+        )
+        tl.store(
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + o * y_2 + p * y_3 + (step + i) * y_4,
             kept[2 * i + 1],
             mask=(row < rows) & (step + i < Q) & (col < C),
         )
@@ -602,8 +571,8 @@ def max_pool3d_forward_channels(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "CO", "O", "C", "D", "H", "W"])
 def max_pool3d_forward_runs(
-    x_ptr, y_ptr, y_at_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4, y_0,
-    y_1, y_2, y_3, y_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4,
+    x_ptr, y_at_ptr, y_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4, y_at_0,
+    y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
     VEC_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC_X: tl.constexpr, VEC_Y_AT: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, PER_THREAD: tl.constexpr,
@@ -625,14 +594,14 @@ def max_pool3d_forward_runs(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
     W = tl.multiple_of(tl.cast(W, tl.int64), VEC_X)
-    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
-    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
-    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
-    y_3 = tl.multiple_of(tl.cast(y_3, tl.int64), VEC_Y)
     y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), VEC_Y_AT)
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), VEC_Y_AT)
     y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), VEC_Y_AT)
     y_at_3 = tl.multiple_of(tl.cast(y_at_3, tl.int64), VEC_Y_AT)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), VEC_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), VEC_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), VEC_Y)
+    y_3 = tl.multiple_of(tl.cast(y_3, tl.int64), VEC_Y)
     n = (row // CO).to(tl.int64)
     c = (row // O % C).to(tl.int64)
     o = (row % O).to(tl.int64)
@@ -643,10 +612,13 @@ def max_pool3d_forward_runs(
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
+        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        for r in tl.static_range(win):
-            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-            for k in tl.static_range(win):
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for k in tl.static_range(win):
+            for r in tl.static_range(win):
                 x_d = x_d0 + k
                 x_h = x_h0 + (i * stride + r)
                 x_line = ()
@@ -666,45 +638,10 @@ def max_pool3d_forward_runs(
                     x_line = x_line + lib.phases(x_run, RUN)
                 for s in tl.static_range(win):
                     x = lib.taken(x_line, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-                    y_max_line = lib.nan_max(y_max_line, x)
-            y_max = lib.nan_max(y_max, y_max_line)
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
-        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
-        #     -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for k in tl.static_range(win):
-            for r in tl.static_range(win):
-                x_d2 = x_d0 + k
-                x_h2 = x_h0 + (i * stride + r)
-                x_line2 = ()
-                for a in tl.static_range(FIRST, LAST + 1):
-                    at = start + a * RUN
-                    x_run2 = tl.load(
-                        x_ptr
-                        + n * x_0
-                        + c * x_1
-                        + x_d2 * x_2
-                        + x_h2 * x_3
-                        + tl.cast(at, tl.int64) * x_4,
-                        mask=((row < rows) & (x_d2 >= 0) & (x_d2 < D) & (x_h2 >= 0) & (x_h2 < H))
-                        & ((at >= 0) & (at < W)),
-                        other=float("-inf"),
-                    )
-                    x_line2 = x_line2 + lib.phases(x_run2, RUN)
-                for s in tl.static_range(win):
-                    x2 = lib.taken(x_line2, s - pad - FIRST * RUN, stride, PER_THREAD).to(COMPUTE)
-                    y_at_best, y_at = lib.first_max(
-                        y_at_best, y_at, x2, k * win * win + r * win + s
-                    )
-        kept = kept + (y_max, y_at)
+                    y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        tl.store(
-            y_ptr + n * y_0 + c * y_1 + o * y_2 + (step + i) * y_3 + tl.cast(col, tl.int64) * y_4,
-            kept[2 * i],
-            mask=(row < rows) & (step + i < P) & (col < Q),
-        )
         tl.store(
             y_at_ptr
             + n * y_at_0
@@ -712,6 +649,11 @@ def max_pool3d_forward_runs(
             + o * y_at_2
             + (step + i) * y_at_3
             + tl.cast(col, tl.int64) * y_at_4,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
+        )
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + o * y_2 + (step + i) * y_3 + tl.cast(col, tl.int64) * y_4,
             kept[2 * i + 1],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -720,8 +662,8 @@ def max_pool3d_forward_runs(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "Q", "CO", "O", "C", "D", "H", "W"])
 def max_pool3d_forward_window(
-    x_ptr, y_ptr, y_at_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4, y_0,
-    y_1, y_2, y_3, y_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4,
+    x_ptr, y_at_ptr, y_ptr, rows, P, Q, CO, O, C, D, H, W, x_0, x_1, x_2, x_3, x_4, y_at_0,
+    y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -742,10 +684,13 @@ def max_pool3d_forward_window(
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     -inf)
+        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+        #     -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        for r in tl.static_range(win):
-            y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-            for k in tl.static_range(win):
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for k in tl.static_range(win):
+            for r in tl.static_range(win):
                 for s in tl.static_range(win):
                     x_d = x_d0 + k
                     x_h = x_h0 + (i * stride + r)
@@ -761,41 +706,10 @@ def max_pool3d_forward_window(
                         & ((col < Q) & (x_w >= 0) & (x_w < W)),
                         other=float("-inf"),
                     ).to(COMPUTE)
-                    y_max_line = lib.nan_max(y_max_line, x)
-            y_max = lib.nan_max(y_max, y_max_line)
-        # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
-        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
-        #     -inf)
-        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-        for k in tl.static_range(win):
-            for r in tl.static_range(win):
-                for s in tl.static_range(win):
-                    x_d2 = x_d0 + k
-                    x_h2 = x_h0 + (i * stride + r)
-                    x_w2 = x_w0 + s
-                    x2 = tl.load(
-                        x_ptr
-                        + n * x_0
-                        + c * x_1
-                        + x_d2 * x_2
-                        + x_h2 * x_3
-                        + tl.cast(x_w2, tl.int64) * x_4,
-                        mask=((row < rows) & (x_d2 >= 0) & (x_d2 < D) & (x_h2 >= 0) & (x_h2 < H))
-                        & ((col < Q) & (x_w2 >= 0) & (x_w2 < W)),
-                        other=float("-inf"),
-                    ).to(COMPUTE)
-                    y_at_best, y_at = lib.first_max(
-                        y_at_best, y_at, x2, k * win * win + r * win + s
-                    )
-        kept = kept + (y_max, y_at)
+                    y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
+        kept = kept + (y_at, y_max)
     # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        tl.store(
-            y_ptr + n * y_0 + c * y_1 + o * y_2 + (step + i) * y_3 + tl.cast(col, tl.int64) * y_4,
-            kept[2 * i],
-            mask=(row < rows) & (step + i < P) & (col < Q),
-        )
         tl.store(
             y_at_ptr
             + n * y_at_0
@@ -803,6 +717,11 @@ def max_pool3d_forward_window(
             + o * y_at_2
             + (step + i) * y_at_3
             + tl.cast(col, tl.int64) * y_at_4,
+            kept[2 * i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
+        )
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + o * y_2 + (step + i) * y_3 + tl.cast(col, tl.int64) * y_4,
             kept[2 * i + 1],
             mask=(row < rows) & (step + i < P) & (col < Q),
         )
@@ -810,8 +729,8 @@ def max_pool3d_forward_window(
 
 @triton.jit
 def max_pool3d_forward_box(
-    x_ptr, y_ptr, y_at_ptr, rows, Q, COP, OP, C, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4,
-    y_0, y_1, y_2, y_3, y_4, y_at_0, y_at_1, y_at_2, y_at_3, y_at_4,
+    x_ptr, y_at_ptr, y_ptr, rows, Q, COP, OP, C, P, O, D, H, W, x_0, x_1, x_2, x_3, x_4,
+    y_at_0, y_at_1, y_at_2, y_at_3, y_at_4, y_0, y_1, y_2, y_3, y_4,
     INDEX: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -819,11 +738,11 @@ def max_pool3d_forward_box(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     Q, x_0 = Q // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
-    x_3, y_0 = x_3 // VEC * VEC, y_0 // VEC * VEC
-    y_1, y_2 = y_1 // VEC * VEC, y_2 // VEC * VEC
-    y_3, y_at_0 = y_3 // VEC * VEC, y_at_0 // VEC * VEC
+    x_3, y_at_0 = x_3 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, y_at_2 = y_at_1 // VEC * VEC, y_at_2 // VEC * VEC
-    y_at_3 = y_at_3 // VEC * VEC
+    y_at_3, y_0 = y_at_3 // VEC * VEC, y_0 // VEC * VEC
+    y_1, y_2 = y_1 // VEC * VEC, y_2 // VEC * VEC
+    y_3 = y_3 // VEC * VEC
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -835,7 +754,11 @@ def max_pool3d_forward_box(
     # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c,
     #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
     #     -inf)
+    # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
+    #     -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for k in range(win):
         for r in range(win):
             for s in range(win):
@@ -853,37 +776,14 @@ def max_pool3d_forward_box(
                     & (x_w < W),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_max = lib.nan_max(y_max, x)
-    tl.store(y_ptr + n * y_0 + c * y_1 + o * y_2 + p * y_3 + col * y_4, y_max, mask=inside)
-    # y_at[n, c, o, p, q] = argmax[k < win, r < win, s < win](x[n, c,
-    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
-    #     -inf)
-    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
-    for k in range(win):
-        for r in range(win):
-            for s in range(win):
-                x_d2 = k + o * stride - pad
-                x_h2 = p * stride + r - pad
-                x_w2 = col * stride + s - pad
-                x2 = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_d2 * x_2 + x_h2 * x_3 + x_w2 * x_4,
-                    mask=inside
-                    & (x_d2 >= 0)
-                    & (x_d2 < D)
-                    & (x_h2 >= 0)
-                    & (x_h2 < H)
-                    & (x_w2 >= 0)
-                    & (x_w2 < W),
-                    other=float("-inf"),
-                ).to(COMPUTE)
-                y_at_best, y_at = lib.first_max(y_at_best, y_at, x2, k * win * win + r * win + s)
+                y_max, y_at = lib.first_max(y_max, y_at, x, k * win * win + r * win + s)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(
         y_at_ptr + n * y_at_0 + c * y_at_1 + o * y_at_2 + p * y_at_3 + col * y_at_4,
         y_at,
         mask=inside,
     )
+    tl.store(y_ptr + n * y_0 + c * y_1 + o * y_2 + p * y_3 + col * y_4, y_max, mask=inside)
 
 
 def choose_max_pool3d_forward(
@@ -893,12 +793,12 @@ def choose_max_pool3d_forward(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and stored_last and 0 < terms <= 51 and max(outer, lanes_extent) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, lanes_extent) < 1 << 30:
         return "channels", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
             ROWS=max(1, (1024 // itemsize if terms <= 16 else 256) // BLOCK),
             num_warps=2 if terms <= 64 else 4,
-            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 51 // max(1, terms))),
+            STEPS=max(1, min(lib.pow2(along), 16 // (stride_q * stride_q), 64 // max(1, terms))),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -907,22 +807,22 @@ def choose_max_pool3d_forward(
         and 1 <= lane_stride <= 8
         and lib.pow2(lane_stride) == lane_stride
         and dilation >= 0
-        and 0 < terms <= 51
+        and 0 < terms <= 64
         and max(lines, cols_extent) < 1 << 30
         and (cols > 4 or terms > 9)
     ):
         return "runs", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
             PER_THREAD=(PER_THREAD := min(BLOCK, 8 // itemsize) if lane_stride == 1 else 1),
             num_warps=max(1, min(4, BLOCK // PER_THREAD // (32 if lane_stride == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if 0 < terms <= 51 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
+    if 0 < terms <= 64 and max(lines, cols_extent) < 1 << 30 and (cols > 4 or terms > 9):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 51 // max(1, terms))),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 64 // max(1, terms))),
         )  # fmt: skip
     # right for every shape: reducers as loops
     return "box", dict(
@@ -950,15 +850,15 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool3d_forward_channels[grid](
-            x, y, y_at, N * O * P, Q, C, O * P, P, O, D, H, W, *x.stride(), *y.stride(),
-            *y_at.stride(),
+            x, y_at, y, N * O * P, Q, C, O * P, P, O, D, H, W, *x.stride(), *y_at.stride(),
+            *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_runs[grid](
-            x, y, y_at, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y.stride(),
-            *y_at.stride(),
+            x, y_at, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y_at.stride(),
+            *y.stride(),
             VEC_Y=math.gcd(16, y.shape[4], y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
             VEC_X=math.gcd(16, x.shape[4], x.stride(0), x.stride(1), x.stride(2), x.stride(3)),
@@ -968,18 +868,18 @@ def launch_max_pool3d_forward(x, y, y_at, win, stride, pad) -> None:
     elif variant == "window":
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_window[grid](
-            x, y, y_at, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y.stride(),
-            *y_at.stride(),
+            x, y_at, y, C * N * O, P, Q, C * O, O, C, D, H, W, *x.stride(), *y_at.stride(),
+            *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         max_pool3d_forward_box[grid](
-            x, y, y_at, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(),
-            *y.stride(), *y_at.stride(),
+            x, y_at, y, C * N * O * P, Q, C * O * P, O * P, C, P, O, D, H, W, *x.stride(),
+            *y_at.stride(), *y.stride(),
             INDEX=tl.int32 if C * N * O * P < 2_000_000_000 else tl.int64, COMPUTE=COMPUTE, win=win,
             stride=stride, pad=pad,
-            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3)),
+            VEC=lib.vec(Q, x.stride(0), x.stride(1), x.stride(2), x.stride(3), y_at.stride(0), y_at.stride(1), y_at.stride(2), y_at.stride(3), y.stride(0), y.stride(1), y.stride(2), y.stride(3)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def max_with_index_float_rows(
-    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
+    x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -31,22 +31,21 @@ def max_with_index_float_rows(
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     # v[n] = max[d](x[n, d])
-    v = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(v_ptr + row * v_row, v, mask=row < N)
     # i[n] = argmax[d](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
-    i_best, i = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
+    v_max, i = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
     tl.store(i_ptr + row * i_row, i, mask=row < N)
+    tl.store(v_ptr + row * v_row, v_max, mask=row < N)
 
 
 @triton.jit
 def max_with_index_float_loop(
-    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
+    x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    v_max_part_ptr=None, i_best_ptr=None, i_at_ptr=None,
+    i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
@@ -62,7 +61,6 @@ def max_with_index_float_loop(
     # v[n] = max[d](x[n, d])
     # i[n] = argmax[d](x[n, d])
     if PASS <= 1:
-        v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         i_at = tl.full((ROWS, BLOCK), -1, PLACE)
         for start in range(begin, end, BLOCK):
@@ -71,33 +69,26 @@ def max_with_index_float_loop(
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
                 COMPUTE
             )
-            v_max_acc = lib.nan_max(v_max_acc, x)
-
             i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
-        v_max = tl.reduce(v_max_acc, 1, lib.nan_max, keep_dims=True)
-
-        i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
+        v_max, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
         i = tl.where(i < 0, begin, i).to(tl.int64)
         if PASS == 1:
-            tl.store(v_max_part_ptr + row * PARTS + part, v_max, mask=row < N)
-            tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+            tl.store(i_best_ptr + row * PARTS + part, v_max, mask=row < N)
             tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < N) & (parts < PARTS)
-        v_max_parts = tl.load(v_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
-        v_max = tl.reduce(v_max_parts, 1, lib.nan_max, keep_dims=True)
         i_bests = tl.load(i_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         i_ats = tl.load(i_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
-        i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
+        v_max, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
-        tl.store(v_ptr + row * v_row, v_max, mask=row < N)
         tl.store(i_ptr + row * i_row, i, mask=row < N)
+        tl.store(v_ptr + row * v_row, v_max, mask=row < N)
 
 
 @triton.jit
 def max_with_index_int_rows(
-    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
+    x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     LOWEST: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -108,23 +99,22 @@ def max_with_index_int_rows(
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
     # v[n] = max[d](x[n, d])
-    v = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
-    tl.store(v_ptr + row * v_row, v, mask=row < N)
     # i[n] = argmax[d](x[n, d])
     i_value = tl.where(inside, x, LOWEST)
     place = tl.where(inside, col, 2147483647).to(tl.int32)
-    i_best, i = tl.reduce((i_value, place), 1, lib.first_max, keep_dims=True)
+    v, i = tl.reduce((i_value, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
     tl.store(i_ptr + row * i_row, i, mask=row < N)
+    tl.store(v_ptr + row * v_row, v, mask=row < N)
 
 
 @triton.jit
 def max_with_index_int_loop(
-    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
+    x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    v_part_ptr=None, i_best_ptr=None, i_at_ptr=None,
+    i_best_ptr=None, i_at_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
@@ -140,35 +130,27 @@ def max_with_index_int_loop(
     # v[n] = max[d](x[n, d])
     # i[n] = argmax[d](x[n, d])
     if PASS <= 1:
-        v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
         i_best = tl.full((ROWS, BLOCK), LOWEST, T)
         i_at = tl.full((ROWS, BLOCK), -1, PLACE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
-            v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
-
             i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
-        v = tl.max(v_acc, 1, keep_dims=True)
-
-        i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
+        v, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
         i = tl.where(i < 0, begin, i).to(tl.int64)
         if PASS == 1:
-            tl.store(v_part_ptr + row * PARTS + part, v, mask=row < N)
-            tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+            tl.store(i_best_ptr + row * PARTS + part, v, mask=row < N)
             tl.store(i_at_ptr + row * PARTS + part, i, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < N) & (parts < PARTS)
-        v_parts = tl.load(v_part_ptr + row * PARTS + parts, mask=there, other=LOWEST)
-        v = tl.max(v_parts, 1, keep_dims=True)
         i_bests = tl.load(i_best_ptr + row * PARTS + parts, mask=there, other=LOWEST)
         i_ats = tl.load(i_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
-        i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
+        v, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
-        tl.store(v_ptr + row * v_row, v, mask=row < N)
         tl.store(i_ptr + row * i_row, i, mask=row < N)
+        tl.store(v_ptr + row * v_row, v, mask=row < N)
 
 
 def choose_max_with_index_float(
@@ -239,23 +221,21 @@ def launch_max_with_index_float(x, v, i) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0))
+    arguments = (x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        v_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_float_loop[grid](
             *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at,
-            **lib.config_without(config, "MERGE"),
+            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_float_loop[grid](
             *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            v_max_part_ptr=v_max_part, i_best_ptr=i_best, i_at_ptr=i_at,
+            i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
@@ -332,27 +312,25 @@ def launch_max_with_index_int(x, v, i) -> None:
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
-    arguments = (x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0))
+    arguments = (x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0))
     constants = dict(
         LOWEST=torch.iinfo(x.dtype).min, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        v_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
             PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at,
-            **lib.config_without(config, "MERGE"),
+            i_best_ptr=i_best, i_at_ptr=i_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         max_with_index_int_loop[grid](
             *arguments, T=getattr(tl, str(x.dtype)[6:]),
             PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            v_part_ptr=v_part, i_best_ptr=i_best, i_at_ptr=i_at,
+            i_best_ptr=i_best, i_at_ptr=i_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):

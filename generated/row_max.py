@@ -388,7 +388,7 @@ def row_max(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def row_max_forward_rows(
-    x_ptr, y_ptr, y_at_ptr, N, D, x_row, x_col, y_row, y_at_row,
+    x_ptr, y_at_ptr, y_ptr, N, D, x_row, x_col, y_at_row, y_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -399,22 +399,21 @@ def row_max_forward_rows(
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     # y[n] = max[d](x[n, d])
-    y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < N)
     # y_at[n] = argmax[d < D](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
-    y_at_best, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
+    y_max, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
     tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
+    tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
 
 @triton.jit
 def row_max_forward_loop(
-    x_ptr, y_ptr, y_at_ptr, N, D, x_row, x_col, y_row, y_at_row,
+    x_ptr, y_at_ptr, y_ptr, N, D, x_row, x_col, y_at_row, y_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    y_max_part_ptr=None, y_at_best_ptr=None, y_at_at_ptr=None,
+    y_at_best_ptr=None, y_at_at_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
@@ -430,7 +429,6 @@ def row_max_forward_loop(
     # y[n] = max[d](x[n, d])
     # y_at[n] = argmax[d < D](x[n, d])
     if PASS <= 1:
-        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
         for start in range(begin, end, BLOCK):
@@ -439,31 +437,24 @@ def row_max_forward_loop(
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
                 COMPUTE
             )
-            y_max_acc = lib.nan_max(y_max_acc, x)
-
             y_at_best, y_at_at = lib.first_max(
                 y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
             )
-        y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
-
-        y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
+        y_max, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
         y_at = y_at.to(tl.int64)
         if PASS == 1:
-            tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
-            tl.store(y_at_best_ptr + row * PARTS + part, y_at_best, mask=row < N)
+            tl.store(y_at_best_ptr + row * PARTS + part, y_max, mask=row < N)
             tl.store(y_at_at_ptr + row * PARTS + part, y_at, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < N) & (parts < PARTS)
-        y_max_parts = tl.load(y_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
-        y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
         y_at_bests = tl.load(y_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
         y_at_ats = tl.load(y_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
-        y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
+        y_max, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
         y_at = tl.where(y_at == 2147483647, -1, y_at)
-        tl.store(y_ptr + row * y_row, y_max, mask=row < N)
         tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
+        tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
 
 def choose_row_max_forward(
@@ -534,23 +525,21 @@ def launch_row_max_forward(x, y, y_at) -> None:
     ROWS = config["ROWS"]
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
-    arguments = (x, y, y_at, N, D, *x.stride(), y.stride(0), y_at.stride(0))
+    arguments = (x, y_at, y, N, D, *x.stride(), y_at.stride(0), y.stride(0))
     constants = dict(COMPUTE=COMPUTE, VEC=lib.vec(D, x.stride(0)), enable_fp_fusion=True)
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
-            **lib.config_without(config, "MERGE"),
+            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_max_forward_loop[grid](
             *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            y_max_part_ptr=y_max_part, y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
+            y_at_best_ptr=y_at_best, y_at_at_ptr=y_at_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):

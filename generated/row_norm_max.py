@@ -325,13 +325,12 @@ def row_norm_max_backward_y_max_at_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y_max[n] = max[k](x[n, k])
     # y_max_at[n] = argmax[k < D](x[n, k])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
-    y_max_at_best, y_max_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
+    y_max, y_max_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
     tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
-    # y_max[n] = max[k](x[n, k])
-    y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
 
@@ -341,7 +340,7 @@ def row_norm_max_backward_y_max_at_loop(
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    y_max_at_best_ptr=None, y_max_at_at_ptr=None, y_max_part_ptr=None,
+    y_max_at_best_ptr=None, y_max_at_at_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row.
 
@@ -354,12 +353,11 @@ def row_norm_max_backward_y_max_at_loop(
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
-    # y_max_at[n] = argmax[k < D](x[n, k])
     # y_max[n] = max[k](x[n, k])
+    # y_max_at[n] = argmax[k < D](x[n, k])
     if PASS <= 1:
         y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
-        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < D)
@@ -369,17 +367,11 @@ def row_norm_max_backward_y_max_at_loop(
             y_max_at_best, y_max_at_at = lib.first_max(
                 y_max_at_best, y_max_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
             )
-
-            y_max_acc = lib.nan_max(y_max_acc, x)
-        y_max_at_best, y_max_at = tl.reduce(
-            (y_max_at_best, y_max_at_at), 1, lib.first_max, keep_dims=True
-        )
+        y_max, y_max_at = tl.reduce((y_max_at_best, y_max_at_at), 1, lib.first_max, keep_dims=True)
         y_max_at = y_max_at.to(tl.int64)
-        y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
         if PASS == 1:
-            tl.store(y_max_at_best_ptr + row * PARTS + part, y_max_at_best, mask=row < N)
+            tl.store(y_max_at_best_ptr + row * PARTS + part, y_max, mask=row < N)
             tl.store(y_max_at_at_ptr + row * PARTS + part, y_max_at, mask=row < N)
-            tl.store(y_max_part_ptr + row * PARTS + part, y_max, mask=row < N)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < N) & (parts < PARTS)
@@ -387,11 +379,9 @@ def row_norm_max_backward_y_max_at_loop(
             y_max_at_best_ptr + row * PARTS + parts, mask=there, other=float("-inf")
         )
         y_max_at_ats = tl.load(y_max_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
-        y_max_at_best, y_max_at = tl.reduce(
+        y_max, y_max_at = tl.reduce(
             (y_max_at_bests, y_max_at_ats), 1, lib.first_max, keep_dims=True
         )
-        y_max_parts = tl.load(y_max_part_ptr + row * PARTS + parts, mask=there, other=float("-inf"))
-        y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     if PASS != 1:
         y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at)
         tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
@@ -630,17 +620,16 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
         PARTS, MERGE = config["PARTS"], config["MERGE"]
         y_max_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
         y_max_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
-        y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(N, ROWS), PARTS)
         row_norm_max_backward_y_max_at_loop[grid](
             *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=1,
-            y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
+            y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at,
             **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, MERGE),)
         row_norm_max_backward_y_max_at_loop[grid](
             *arguments, PLACE=tl.int32 if D < 2_000_000_000 else tl.int64, **constants, PASS=2,
-            y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at, y_max_part_ptr=y_max_part,
+            y_max_at_best_ptr=y_max_at_best, y_max_at_at_ptr=y_max_at_at,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):

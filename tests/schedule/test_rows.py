@@ -391,3 +391,12 @@ def test_a_row_of_eight_elements_a_thread_has_no_more_threads_than_a_program_may
         known[key] = evaluate(rule, known)
     assert known["num_warps"] == 32 and may_run(held, {"cols": 8192})
     assert not may_run(held, {"cols": 8193})
+
+
+def test_an_extreme_whose_place_is_a_result_is_what_that_fold_holds():
+    """Unless another fold needs it, which is taken together with it."""
+    both = "op f<T: float>(x: T[N, D]) -> (y: T[N], i: i64[N]) {{\n  m[n] = max[d](x[n, d])\n  i[n] = argmax[d](x[n, d])\n  y[n] = {}\n}}"
+    alone = pipeline.build(both.format("m[n]")).source
+    assert "lib.first_max" in alone and "lib.nan_max" not in alone
+    paired = pipeline.build(both.format("m[n] + log(sum[d](exp(x[n, d] - m[n])))")).source
+    assert "lib.first_max" in paired and "lib.take_sumexp" in paired

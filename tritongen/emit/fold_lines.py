@@ -13,6 +13,7 @@ from tritongen.ir.algebra import Poly, is_fractional, with_modulo
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices, lines_of
+from tritongen.schedule.held import held_by
 
 
 def start_text(writer: KernelWriter, nest: ir.Nest, dtype: str) -> str:
@@ -80,6 +81,20 @@ def place_of(writer: KernelWriter, nest: ir.Nest) -> str:
     return writer.size(nest.fold.number)[0]
 
 
+def best_of(writer: KernelWriter, nest: ir.Nest, own: str = "") -> str:
+    """What the fold of a place holds beside it, called as the extreme that it is where that is a value too."""
+    held = held_by(writer.kernel.nests, nest.name)
+    best = own if own and not held else writer.variable(held or writer.fresh(f"{nest.name}_best"))
+    writer.extremes[nest.name] = best
+    return best
+
+
+def say_place(writer: KernelWriter, nest: ir.Nest) -> tuple[str, ...]:
+    """The comments of the extreme that a place's fold holds, and of the place."""
+    held = held_by(writer.kernel.nests, nest.name)
+    return *writer.comment(held), *writer.comment(nest.name)
+
+
 def found(writer: KernelWriter, nest: ir.Nest, place: str) -> str:
     """The place that a walk found: -1 where there was no term."""
     sure = takes_all(nest.fold, writer.context.facts)
@@ -114,7 +129,8 @@ def place_resident(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) ->
     alike = bool(moved_by(writer, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
     with writer.computing(nest.name):
         value = term(writer, nest, mask_redundant and alike)[0]
-    writer.say(nest.name)
+    for line in say_place(writer, nest):
+        writer.line(line)
     if not value.isidentifier():
         value = writer.assign(writer.fresh(f"{nest.name}_value"), value)
     mask = term_mask(writer, nest) if nest.fold.guards else "inside"
@@ -122,7 +138,7 @@ def place_resident(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool) ->
         writer.fresh("place"),
         f"tl.where({mask}, {place_of(writer, nest)}, {NO_PLACE}).to(tl.int32)",
     )
-    best = writer.fresh(f"{nest.name}_best")
+    best = best_of(writer, nest)
     writer.line(f"{best}, {nest.name} = {end_text(writer, nest, f'{value}, {place}')}")
     writer.line(f"{nest.name} = {found(writer, nest, nest.name)}.to(tl.int64)")
     writer.values[nest.name] = (nest.name, ATOM)

@@ -38,6 +38,7 @@ class KernelWriter(Addressing):
         super().__init__(context, kernel)
         self.commented: set[tuple[str, ...]] = {()}  # what stands above some statement by now
         self.computed = ""  # the value whose text is being made
+        self.extremes: dict[str, str] = {}  # the extreme that the fold of a place holds
 
     # ---- expressions
     def expr(self, e: ir.Expr) -> tuple[str, int]:
@@ -56,6 +57,8 @@ class KernelWriter(Addressing):
                 return self.read(e), ATOM
             case ir.Cast(arg, dtype):
                 return self._cast(arg, dtype)
+            case ir.Call("held", (ir.Read(place),)):
+                return self.extremes[place], ATOM
             case ir.Call():
                 return self._call(e)
         raise TypeError(f"a reducer stands at the root of a nest: {e}")
@@ -176,7 +179,8 @@ class KernelWriter(Addressing):
         with self.computing(nest.name):
             out = self.expr(body)
         passed_on = nest.name in self.kernel.stores and not rounded
-        if out[0].isidentifier() and (passed_on or nest.name not in self.context.user_names):
+        named = passed_on or nest.name not in self.context.user_names or out[0] == nest.name
+        if out[0].isidentifier() and named:
             self.values[nest.name] = out
             return out[0]
         self.say(nest.name)

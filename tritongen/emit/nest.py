@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tritongen.emit.fold_lines import found, guard_text, place_of, start_text
+from tritongen.emit.fold_lines import best_of, found, guard_text, place_of, say_place, start_text
 from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.nest_views import Loop, NestView, Reducers, Value
@@ -77,10 +77,10 @@ def entered(writer: KernelWriter, binders: tuple[ir.Binder, ...]) -> Iterator[tu
 def accumulator(writer: KernelWriter, nest: ir.Nest, name: str, shape: str) -> tuple[Variable, ...]:
     """What a reducer collects in, and the place of that where it is wanted: as it is before the first term."""
     term = nest.fold.body.dtype
-    start = shape, start_text(writer, nest, term), writer.dtype(term), writer.comment(nest.name)
+    start = shape, start_text(writer, nest, term), writer.dtype(term)
     if not nest.fold.is_place:
-        return (Variable(writer.variable(name), *start),)
-    best = Variable(writer.variable(writer.fresh(f"{name}_best")), *start)
+        return (Variable(writer.variable(name), *start, writer.comment(nest.name)),)
+    best = Variable(best_of(writer, nest), *start, say_place(writer, nest))
     return best, Variable(writer.variable(name), shape, NO_PLACE, "tl.int64")
 
 

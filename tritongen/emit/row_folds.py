@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term, term_mask
+from tritongen.emit.fold_lines import (
+    best_of,
+    end_text,
+    found,
+    place_of,
+    start_text,
+    term,
+    term_mask,
+)
 from tritongen.emit.folds import MONOIDS, NO_PLACE, PAIRS, Paired, combined
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.row_views import Fold, Lines, Part, Variable, Walk
@@ -27,6 +35,7 @@ from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import tensors_read
 from tritongen.schedule.classes.rows import fold_state
+from tritongen.schedule.held import held_by
 from tritongen.schedule.paired import state_of
 from tritongen.schedule.plan import Level, Pair
 
@@ -113,7 +122,8 @@ class _Single:
     def __init__(self, writer: KernelWriter, nest: ir.Nest):
         self.writer, self.nest, self.name = writer, nest, nest.name
         self.monoid, self.states = MONOIDS[nest.fold.op], tuple(s for s, _ in fold_state(nest))
-        self.results = (nest.name,)
+        held = held_by(writer.kernel.nests, nest.name)
+        self.results = (held, nest.name) if held else (nest.name,)
         self.places = nest.fold.is_place
         self.all = takes_all(nest.fold, writer.context.facts)
         self.names: tuple[str, ...] = ()
@@ -155,7 +165,7 @@ class _Single:
             if not steps.final:
                 return Fold(parts=stored_parts(writer, self.states, (reduce,)))
             return Fold(result=self.result(), reduce=reduce)
-        best, at = self.names[0], self.name if steps.final else self.names[1]
+        best, at = best_of(writer, nest, self.names[0]), self.name if steps.final else self.names[1]
         settle = self.settled(at, steps)
         if steps.final:
             finish = self.finish(at)
@@ -167,7 +177,9 @@ class _Single:
         """What the walk comes to, or what is left of it, or what was left."""
         writer, nest = self.writer, self.nest
         reduce = end_text(writer, nest, ", ".join(self.names))
-        values: Lines = (self.names[0], self.name) if self.places else (self.result(),)
+        values: Lines = (
+            (best_of(writer, nest, self.names[0]), self.name) if self.places else (self.result(),)
+        )
         settle = self.settled(self.name, steps) if self.places else ()
         finish = self.finish(self.name) if self.places else ()
         parts = parts_either(writer, self.states, values, self.identities())
@@ -181,7 +193,7 @@ class _Single:
         reduce = end_text(writer, self.nest, ", ".join(part.loaded for part in parts))
         if not self.places:
             return Fold(result=self.result(), reduce=reduce, parts=parts)
-        best, finish = writer.fresh(f"{self.name}_best"), self.finish(self.name)
+        best, finish = best_of(writer, self.nest), self.finish(self.name)
         return Fold(result=f"{best}, {self.name}", reduce=reduce, finish=finish, parts=parts)
 
     def result(self) -> str:

@@ -25,6 +25,7 @@ from tritongen.schedule.classes.contraction_operands import may_be_f32
 from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
+from tritongen.schedule.held import with_held
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Plan
 
@@ -66,6 +67,8 @@ def plan_op(
         step = own if len(groups) == 1 else f"{own}_{first}"
         doubles = any(ir.may_be_f64(t.dtype, op) for t in op.tensors)
         told = replace(g, split=split_dtypes(op), doubles=doubles)
+        if g.kind != "scan":  # which holds an extreme for each place
+            told = replace(told, nests=with_held(g.nests))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
