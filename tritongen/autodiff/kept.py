@@ -19,6 +19,7 @@ weights.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
@@ -47,24 +48,21 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     """
     if op.gradient != "derive":
         return None
-    again = {nest.name for nest in back.nests}
+    places = _places(op, lines, back)
     found = dict[str, tuple[Nest, Tensor]]()
-    places = dict[str, tuple[Nest, Tensor]]()
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in lines}
-    read = _read_beside(back, {line.name for line in lines if _is_place(line)})
+    again = {nest.name for nest in _without(back, places.keys())}
     for line in lines:
-        if line.name not in again or not (like := _room(op, line)):
+        if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
-        if _is_place(line) and not tensors_read(line.body) & read:
-            places[line.name] = line, Tensor(line.name, line.dtype, line.dims, like.whole)
-        elif kind_of(line.dtype, op) == "float" and any(matrix_products(line)):
+        if any(matrix_products(line)) and (like := _room(op, line)):
             name = exprs.free_name(f"{line.name}_kept", taken)
             found[line.name] = _copy(line, name, like)
             taken.add(name)
     if not found and not places:
         return None
     own = {nest.name for nest in op.nests}
-    added = [line for name, (line, _) in places.items() if name not in own]
+    added = [line for line in lines if line.name in places.keys() - own]
     lines = tuple(line for line in lines if line not in added)
     spoken = found.keys() | set().union(*(tensors_read(line.body) for line in added))
     if not spoken & ({line.name for line in lines} - own):
@@ -73,7 +71,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
         n for line in lines for n in (line, *(found[line.name][:1] if line.name in found else ()))
     ]
     nests += added
-    outputs = tuple(tensor for _, tensor in (*found.values(), *places.values()))
+    outputs = (*(tensor for _, tensor in found.values()), *places.values())
     return replace(
         op,
         name=f"{op.name}_forward",
@@ -87,14 +85,23 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     )
 
 
-def _is_place(line: Nest) -> bool:
-    return isinstance(line.body, Reduce) and line.body.is_place
+def _places(op: Op, lines: tuple[Nest, ...], back: Op) -> dict[str, Tensor]:
+    """The lines that say which element was taken, of operands that the gradient reads for nothing else."""
+    again = {nest.name for nest in back.nests}
+    found = {
+        line.name: (line, Tensor(line.name, line.dtype, line.dims, like.whole))
+        for line in lines
+        if isinstance(line.body, Reduce) and line.body.is_place and line.name in again
+        if (like := _room(op, line))
+    }
+    rest = _without(back, found.keys())
+    read = set().union(*(tensors_read(nest.body) for nest in rest))
+    return {n: kept for n, (line, kept) in found.items() if not tensors_read(line.body) & read}
 
 
-def _read_beside(back: Op, given: set[str]) -> set[str]:
-    """What the gradient would read, were it given these lines."""
-    rest = reached(back.nests, {o.name for o in back.outputs}, given)
-    return set().union(*(tensors_read(nest.body) for nest in rest))
+def _without(back: Op, given: Set[str]) -> tuple[Nest, ...]:
+    """The lines of a gradient that is given these."""
+    return reached(back.nests, {o.name for o in back.outputs}, set(given))
 
 
 def _copy(line: Nest, name: str, like: Tensor) -> tuple[Nest, Tensor]:
