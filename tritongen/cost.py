@@ -137,9 +137,11 @@ def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Itera
     for public, own in zip(plan.op.outputs, numbers.op.outputs, strict=True):
         if public.name in plan.op.kept:
             line, stored = lines[own.name], numbers.bytes_of(own.name)
+            twice = Cost({own.name: stored}, {own.name: stored}, 0)
+            passed = twice  # a place computed again is stored for what reads it elsewhere
             if not isinstance(line.body, ir.Reduce):  # a copy, rounded
                 (copied,) = tensors_read(line.body)
-                line = lines[copied]
+                line, passed = lines[copied], Cost({}, {}, 0)
             sums = tuple(
                 replace(line, body=e) for e in ir.walk(line.body) if isinstance(e, ir.Reduce)
             )
@@ -147,8 +149,9 @@ def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Itera
                 t: numbers.bytes_read((line,), t)
                 for t in tensors_read(line.body) & numbers.operands.keys()
             }
-            again = Cost(read, {}, numbers.flops(line), numbers.precision(sums))
-            twice = Cost({own.name: stored}, {own.name: stored}, 0)
+            again = Cost(
+                read | passed.reads, passed.writes, numbers.flops(line), numbers.precision(sums)
+            )
             yield KeptCost(line.name, stored, least(twice, ceilings), least(again, ceilings))
 
 
