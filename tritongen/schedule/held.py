@@ -24,13 +24,12 @@ def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
         extreme = next((n for n in found if _holds(place, n)), None)
         if extreme is None or _is_folded_on(extreme.name, found):
             continue
-        found.remove(place)
-        at = found.index(extreme)
         read = ir.Read(place.name, place.coords, None, place.dtype)
-        found[at : at + 1] = [
-            place,
-            replace(extreme, body=ir.Call(HELD, (read,), extreme.fold.dtype)),
-        ]
+        held = replace(extreme, body=ir.Call(HELD, (read,), extreme.fold.dtype))
+        found[found.index(extreme)] = held
+        if found.index(place) > found.index(held):
+            found.remove(place)
+            found.insert(found.index(held), place)
     return tuple(found)
 
 
