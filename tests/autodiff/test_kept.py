@@ -88,16 +88,6 @@ def test_of_several_typings_the_floating_one_keeps():
     assert item.forward is None  # w wants a gradient where x is of integers, too
 
 
-def test_a_place_is_kept_apart_from_an_operand_of_its_name():
-    text = (ROOT / "tests/fuzz/found/an_operand_called_as_a_place.op").read_text()
-    module = load_text("kept", pipeline.build(text, gradients=True).raw)
-    x, m_at = torch.randn(5, 7, requires_grad=True), torch.randn(5, requires_grad=True)
-    found = torch.autograd.grad(module.f(x, m_at).sum(), (x, m_at))
-    wanted = torch.autograd.grad((x.amax(1) * m_at).sum(), (x, m_at))
-    for got, right in zip(found, wanted, strict=True):
-        torch.testing.assert_close(got, right)
-
-
 def test_second_derivatives_of_what_keeps_a_place():
     """The gradient's op has the place as a line of its own."""
     f = tritongen.compile_op("op f<T: float>(x: T[N, D]) -> y: T[N] { y[n] = max[d](x[n, d]) }")

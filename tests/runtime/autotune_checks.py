@@ -27,7 +27,7 @@ CALLS = {
         lambda: (randn(37, 48), randn(48, 24)),
         lambda: (randn(40, 72).half(), randn(32, 72).half().t()),
     ],
-    "conv2d": [lambda: (randn(2, 16, 9, 8), randn(24, 16, 3, 3), randn(24), 1, 1, 1, 1)],
+    "conv2d": [lambda: (randn(2, 16, 4, 8), randn(24, 16, 3, 3), randn(24), 1, 1, 1, 1)],
     "index_add": [lambda: (randn(9, 20), torch.randint(0, 9, (150,)), randn(150, 20))],
 }
 

@@ -400,3 +400,17 @@ def test_an_extreme_whose_place_is_a_result_is_what_that_fold_holds():
     assert "lib.first_max" in alone and "lib.nan_max" not in alone
     paired = pipeline.build(both.format("m[n] + log(sum[d](exp(x[n, d] - m[n])))")).source
     assert "lib.first_max" in paired and "lib.take_sumexp" in paired
+
+
+def test_a_place_that_is_read_before_its_extreme_stays_there():
+    text = """
+    op f<T: float>(x: T[N, D], w: T[D]) -> (i: i64[N], z: T[N], y: T[N]) {
+      i[n] = argmin[d](x[n, d])
+      z[n] = (w[i[n]] else 0) * 2
+      y[n] = min[d](x[n, d]) + z[n]
+    }"""
+    (plan,) = pipeline.build(text).plans["f"]
+    kernels = [k for step in plan.steps for k in step.kernels]
+    for names in ([nest.name for nest in kernel.nests] for kernel in kernels):
+        assert names.index("i") < names.index("z") < names.index("y")
+    assert "lib.nan_min" not in pipeline.build(text).source
