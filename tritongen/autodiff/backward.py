@@ -189,9 +189,7 @@ class _Tape:
     targets: dict[str, Target] = field(default_factory=dict)
     shapes: dict[str, Tensor] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
-    places: dict[str, str] = field(
-        default_factory=dict
-    )  # of a max or min line: whose values they are
+    places: dict[str, str] = field(default_factory=dict)  # of a max or min: the line of its place
     names: set[str] = field(default_factory=set)
 
     # ---- names --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a call computes that its gradient would compute again: results of products and places of extremes, kept as outputs.
+"""What a call computes that its gradient would compute again, kept as outputs: results of products, places of extremes.
 
 Input: an op. Output: the op that runs where a gradient is wanted, or None where nothing is worth its
 memory. What is kept is a copy beside the temporary, so that the op's own results are the same:
@@ -10,8 +10,9 @@ memory. What is kept is a copy beside the temporary, so that the op's own result
 
 Kept is what takes a pass over a matrix for each row of another, in no more memory than a result takes, and
 rounded as that is: K terms cost more than a store and a load from K = 50 up in f32, 600 in half types. And which
-element a max took, as torch keeps it, where its gradient, given `y_at[n] = argmax[d](x[n, d])`, reads no x. us on an H100, found
-again and torch: max of f16 359 rows of 107,369 115, 34, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432, 791.
+element a max took, as torch keeps it, where its gradient, given `y_at[n] = argmax[d](x[n, d])`, reads no x. us on an
+H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432
+and 1,706.
 Statistics of rows are not: the gradient has the row in hand. Nor is what is larger than each result, as attention's
 weights.
 """

@@ -34,7 +34,7 @@ def open_tile(writer: KernelWriter) -> Tile:
 
 
 def counted_rows(writer: KernelWriter, tile: Tile) -> Tile:
-    """Rows that are taken apart are counted in 32 bits where these are enough: dividing 64 takes several times as long."""
+    """Rows that are taken apart are counted in 32 bits where these are enough, in which dividing is cheap."""
     row = writer.kernel.axes[0]
     if len(row.digits) == 1:
         return tile

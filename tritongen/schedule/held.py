@@ -14,8 +14,6 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import tensors_read
 
-HELD = "held"
-
 
 def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
     """The nests, in an order in which places stand before the extremes that they hold."""
@@ -25,7 +23,7 @@ def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
         if extreme is None or _is_folded_on(extreme.name, found):
             continue
         read = ir.Read(place.name, place.coords, None, place.dtype)
-        held = replace(extreme, body=ir.Call(HELD, (read,), extreme.fold.dtype))
+        held = replace(extreme, body=ir.Call("held", (read,), extreme.fold.dtype))
         found[found.index(extreme)] = held
         if found.index(place) > found.index(held):
             found.remove(place)
