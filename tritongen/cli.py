@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ from tritongen.errors import SpecError, render
 from tritongen.output import OutputError, holds, module_name, target, write_all
 
 Item = TypeVar("Item")
+QUICK = 4.0  # seconds for the examples of one spec, beside what building and imports take
 STAGES = ("ast", "ir", "plan", "source", "ptx")
 
 
@@ -190,6 +191,9 @@ def _fail_if_stale(
     default=True,
     help="Without a GPU: compile a few kernels for one, too; they are by default.",
 )
+@click.option(
+    "--quick", is_flag=True, help="What ten seconds allow: 16 examples, nothing compiled."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what is being done, a line each.")
 def check(
     specs: tuple[Path, ...],
@@ -198,6 +202,7 @@ def check(
     seed: int,
     gradients: bool,
     compiles: bool,
+    quick: bool,
     verbose: bool,
 ) -> None:
     """Run the tests that follow from each SPEC: kernels against the oracle and torch, gradients too.
@@ -209,12 +214,14 @@ def check(
     _module_names(specs)
     _compile_all(specs, formatted=False)
     failed = False
-    with _watching(len(specs), verbose) as (say, finished):
-        parts = {"gradients": gradients, "compiles": compiles}
-        for result in check_specs(specs, device, examples, seed, say=say, **parts):
-            click.echo(str(result))
+    asked: dict[str, Any] = {"gradients": gradients, "compiles": compiles}
+    if quick:
+        asked |= {"compiles": False, "seconds": QUICK}
+        examples = min(examples, 16)
+    with _watching(verbose) as (say, report):
+        for result in check_specs(specs, device, examples, seed, say=say, **asked):
+            report(str(result))
             failed |= not result.ok
-            finished()
     if failed:
         raise SystemExit(1)
 
@@ -301,30 +308,42 @@ def _with_progress(items: Iterable[Item], total: int, label: str) -> Iterator[It
 
 @contextmanager
 def _watching(
-    total: int, verbose: bool
-) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
-    """(what is told what is being done, what is called as each of `total` is done).
+    verbose: bool,
+) -> Iterator[tuple[Callable[[str, str, float], None], Callable[[str], None]]]:
+    """(what is told what is being done, in which stage, how much of that is done; what prints a result).
 
-    A line that changes on a terminal; lines of their own where they are asked for; else nothing.
+    A bar a stage on a terminal; lines of their own where they are asked for; else nothing.
     """
     start = time.monotonic()
     if verbose or not sys.stderr.isatty():
 
-        def say(text: str) -> None:
-            if verbose:
+        def say(text: str, stage: str, share: float) -> None:
+            if verbose and text:
                 click.echo(f"{time.monotonic() - start:6.1f} s  {text}", err=True)
 
-        yield say, lambda: None
+        yield say, click.echo
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=total)
-        yield (
-            lambda text: progress.update(task, description=text),
-            lambda: progress.advance(task),
-        )
+    results: list[str] = []  # printed at the end: the bars would be drawn over them
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            doing = progress.add_task("starting", total=None)
+            stages: dict[str, Any] = {}
+
+            def show(text: str, stage: str, share: float) -> None:
+                if stage and stage not in stages:
+                    stages[stage] = progress.add_task(stage, total=1.0)
+                if stage:
+                    progress.update(stages[stage], completed=share)
+                if text:
+                    progress.update(doing, description=text)
+
+            yield show, results.append
+    finally:
+        for text in results:
+            click.echo(text)
 
 
 def _bar(rest: Iterator[Item], label: str, done: int, total: int) -> Iterator[Item]:

@@ -407,6 +407,17 @@ def test_a_wrong_ref_is_found(ref, says):
     assert says in finding["problem"] and finding["variant"] == "ref"
 
 
+def test_a_body_that_overflows_where_its_ref_does_not_is_found():
+    text = """op f<T: float>(x: T[N, D]) -> y: T[N, D] {
+      y[n, d] = exp(x[n, d]) / sum[k](exp(x[n, k]))
+      ref "torch.softmax(x, dim=-1)"
+    }"""
+    built = pipeline.build(text, "f.op")
+    ((plan,),) = built.plans.values()
+    (finding,) = disagreements(plan.op, load_text("f", built.raw), seed=0)
+    assert "nan by the body" in finding["problem"]
+
+
 def test_cpu_tensors_go_through_the_ref_and_the_reference_is_the_body():
     text = 'op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = 2 * x[n]\n  ref "x * 3"\n}\n'
     module = load_text("f", pipeline.build(text, "f.op").raw)
@@ -507,7 +518,7 @@ def test_who_interrupts_ends_the_workers(monkeypatch):
         started.append(subprocess.Popen(command, start_new_session=True, **pipes))
         return started[-1]
 
-    def interrupt(text):
+    def interrupt(text, stage, share):
         assert text == "f, f32"
         signal.raise_signal(signal.SIGINT)
 

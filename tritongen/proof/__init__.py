@@ -70,15 +70,16 @@ def check_specs(
     seed: int = 0,
     processes: int | None = None,
     seconds: float = 300,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str, str, float], None] = lambda text, stage, share: None,
     gradients: bool = True,
     compiles: bool = True,
 ) -> Iterator[Result]:
     """A result for each file, as they finish; `seconds` is what one file may take.
 
-    `say` is told what is being done, from threads of their own. `gradients`: those that are derived, too.
+    `say` is told what is being done, in which stage, and how much of that is done, from threads of their own. `gradients`: those that are derived, too.
     `compiles`: a few kernels, where they are interpreted; a GPU has compiled all that it runs.
     """
+    from tritongen.proof.parts import MOST
     from tritongen.proof.pool import run_jobs
     from tritongen.syntax.limits import read_source
 
@@ -97,7 +98,7 @@ def check_specs(
         }
         for spec in specs
     ]
-    processes = processes or min(len(jobs), os.cpu_count() or 1, 16)
+    processes = processes or min(MOST * len(jobs), os.cpu_count() or 1, 16)
     for report in run_jobs(jobs, device, processes, timeout=seconds + 120, say=say):
         yield Result(report)
 

@@ -259,7 +259,7 @@ def _by_torch(
 def prove(progress: Progress, derived: Derived, share: range, seed: int, deadline: float) -> None:
     """The gradient of one op on a few examples; what is found goes into `progress`."""
     op = derived.forward
-    progress.say(f"{op.name}: its gradient")
+    progress.tell(f"{op.name}: its gradient", "gradients", 0, 1)
     choices = dtype_choices(op, progress.device)
     candidates = candidates_of(derived.modules, *derived.plans) if derived.plans else ()
     before = len(progress.failures)
@@ -281,6 +281,7 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
             return
         with precision(case.precision):
             turns = while_time(taking_turns(candidates, case.seed) if candidates else [], deadline)
+            progress.tell(f"{op.name}: its gradient", "gradients", k, share.stop)
             prove_call(progress, derived, turns, case, args, k)
 
 
@@ -423,7 +424,8 @@ def _try_kernels(
     progress.gradients += 1
     for candidate in candidates:
         small = k % 3 > 0
-        progress.say(f"{derived.op.name}: example {progress.gradients}, {candidate.name}")
+        what = f"{derived.op.name}: example {progress.gradients}, {candidate.name}"
+        progress.say(what, "", 0.0)
         progress.calls += 1
         problem, _ = problem_with(candidate, args, wanted, small, k % 2 == 1, "smooth")
         if problem is not None:

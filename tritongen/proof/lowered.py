@@ -10,7 +10,6 @@ builds every kernel, to the machine code. Needs a process without TRITON_INTERPR
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -19,17 +18,16 @@ import triton
 from tritongen import pipeline
 from tritongen.proof.cases import NoCase, dtype_choices
 from tritongen.proof.crosscompile import COMMON_SIZE, each_kernel, launches_of, lower_one
+from tritongen.proof.parts import Say, nobody
 from tritongen.runtime.load import load_text
 
 MOST = 8
 
 
-def lower_spec(
-    text: str, name: str, target: str, seed: int, say: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
+def lower_spec(text: str, name: str, target: str, seed: int, say: Say = nobody) -> dict[str, Any]:
     """A report as a part of those of `runner.py`; `say` is told what is being done."""
     start, random = time.monotonic(), Random(seed)
-    say(f"{name}: building")
+    say(f"{name}: building", "", 0.0)
     built = pipeline.build(text, name)
     module = load_text(built.name, built.raw)
     found = []
@@ -47,7 +45,8 @@ def lower_spec(
         label = ", ".join(f"{name}={dtype}" for name, dtype in choice.items()) or "fixed"
         kernel = launch.kernel.fn.__name__
         call = f"{kernel} ({label}), compiled for {target} by Triton {triton.__version__}"
-        say(f"{op}: kernel {k + 1} of {len(drawn)}, {call}")  # a compiler may end the process
+        # Said before: a compiler may end the process.
+        say(f"{op}: kernel {k + 1} of {len(drawn)}, {call}", f"for {target}", k / len(drawn))
         one = lower_one(launch, word, variant, label, target)
         if one.problem:
             failure = {"op": op, "variant": variant, "problem": one.problem, "call": call}

@@ -9,12 +9,47 @@ Not here: running them (`pool.py`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Job = dict[str, Any]
 Report = dict[str, Any]
+Say = Callable[
+    [str, str, float], None
+]  # what is being done, in which stage, how much of it is done
 MOST = 4  # the dtypes that most ops take: each part then compiles kernels of its own
+
+
+def nobody(text: str, stage: str, share: float) -> None:
+    """A `Say` that tells nobody."""
+
+
+class Shares:
+    """How much of each stage is done, over all parts of all files.
+
+    `say(text, stage, share)` is told what is being done, and which share of its stage that makes in all; "" for no stage.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[Job]], say: Say):
+        self.parts, self.say = parts, say
+        self.shares: dict[str, dict[tuple[int, int], float]] = {}
+
+    def tell(self, file: int, job: Job, text: str, stage: str, share: float) -> None:
+        """What one part does now."""
+        if stage:
+            done = self.shares.setdefault(stage, {})
+            done[file, self.parts[file].index(job)] = share
+            share = sum(done.values()) / self._count(job["device"])
+        self.say(text, stage, share)
+
+    def finish(self, file: int, job: Job) -> None:
+        """One part is done with each stage that it began."""
+        for stage, done in list(self.shares.items()):
+            if (file, self.parts[file].index(job)) in done:
+                self.tell(file, job, "", stage, 1.0)
+
+    def _count(self, device: str) -> int:
+        return sum(job["device"] == device for jobs in self.parts for job in jobs)
 
 
 def parts_of(job: Job) -> list[Job]:

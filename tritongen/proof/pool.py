@@ -21,19 +21,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from tritongen.proof.parts import Job, Report, joined, parts_of
+from tritongen.proof.parts import Job, Report, Say, Shares, joined, nobody, parts_of
 from tritongen.proof.worker import broken
-
-Say = Callable[[str], None]
-
-
-def _nobody(text: str) -> None:
-    pass
 
 
 class Worker:
@@ -53,7 +48,7 @@ class Worker:
     def __exit__(self, *exception: Any) -> None:
         self.stop()
 
-    def ask(self, job: Job, timeout: float = 600, say: Say = _nobody) -> dict[str, Any]:
+    def ask(self, job: Job, timeout: float = 600, say: Say = nobody) -> dict[str, Any]:
         """The report; `say` is told meanwhile what is being done."""
         if self.process is None or self.process.poll() is not None:
             self.process = _start(self.device, self.module)
@@ -66,7 +61,8 @@ class Worker:
             process.stdin.write(json.dumps(job) + "\n")
             process.stdin.flush()
             while (line := process.stdout.readline()) and "at" in (found := json.loads(line)):
-                say(at := found["at"])
+                at = found["at"]
+                say(at, found.get("stage", ""), found.get("share", 0.0))
         except (BrokenPipeError, ValueError):  # it was killed in the middle of a line
             line = ""
         finally:
@@ -114,7 +110,7 @@ def run_jobs(
     device: str,
     processes: int = 1,
     timeout: float = 600,
-    say: Say = _nobody,
+    say: Say = nobody,
 ) -> Iterator[Report]:
     """A report for each job, as they finish; processes end with the iterator, however that ends.
 
@@ -122,6 +118,7 @@ def run_jobs(
     """
     reports: Reports = queue.SimpleQueue()
     parts = [parts_of(job) for job in jobs]
+    shares = Shares([list(jobs) for jobs in parts], say)
     found: list[list[Report]] = [[] for _ in jobs]
     targets = {job["target"]: -(-processes // 4) for job in jobs if "target" in job}
     counts = {device: processes} | targets
@@ -130,7 +127,7 @@ def run_jobs(
         waiting[device].put(_Turn(-math.inf, file, first))
     workers = [Worker(d) for d, count in counts.items() for _ in range(count)]
     for worker in workers:
-        arguments = (worker, waiting[worker.device], reports, timeout, say)
+        arguments = (worker, waiting[worker.device], reports, timeout, shares)
         threading.Thread(target=_serve, args=arguments, daemon=True).start()
     left = len(jobs)
     try:
@@ -161,11 +158,14 @@ def _next(reports: Reports) -> tuple[int, Report]:
             pass
 
 
-def _serve(worker: Worker, waiting: Turns, reports: Reports, timeout: float, say: Say) -> None:
+def _serve(
+    worker: Worker, waiting: Turns, reports: Reports, timeout: float, shares: Shares
+) -> None:
     with worker:
         while (turn := waiting.get()).job is not None and not worker.over:
             try:
-                report = worker.ask(turn.job, timeout, say)
+                report = worker.ask(turn.job, timeout, partial(shares.tell, turn.file, turn.job))
+                shares.finish(turn.file, turn.job)
             except Exception as error:  # else whoever waits for the report would wait for ever
                 report = broken(turn.job, f"no process: {type(error).__name__}: {error}")
             reports.put((turn.file, report))

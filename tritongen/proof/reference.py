@@ -21,7 +21,7 @@ from tritongen.proof.oracle import Expected, expect
 
 TRIES = 12
 # On infinities torch's own functions differ from their definitions.
-PLAIN = ("normal", "positive", "integers")
+PLAIN = ("normal", "positive", "integers", "huge")
 
 
 def disagreements(op: Op, module: ModuleType, seed: int) -> list[dict[str, Any]]:

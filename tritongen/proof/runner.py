@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -30,6 +30,7 @@ from tritongen.proof.excuses import excused
 from tritongen.proof.guarded import guarded
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import Expected, expect
+from tritongen.proof.parts import Say, nobody
 from tritongen.proof.reference import disagreements
 from tritongen.proof.variants import Way, forced, watched, ways
 from tritongen.runtime.load import load_text
@@ -98,7 +99,13 @@ class Progress:
     used: dict[str, float] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
     attempts: int = 0  # calls that a failure may cost while it is made smaller
-    say: Callable[[str], None] = lambda text: None
+    say: Say = nobody
+    typing: int = 0  # of so many `typings`, the one that is at work
+    typings: int = 1
+
+    def tell(self, text: str, stage: str, done: int, of: int) -> None:
+        """What is being done: so many of this typing's examples are."""
+        self.say(text, stage, (self.typing + done / of) / self.typings)
 
 
 def run_spec(
@@ -113,7 +120,7 @@ def run_spec(
     part: int = 0,
     parts: int = 1,
     gradients: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = nobody,
 ) -> dict[str, Any]:
     """Every op and typing of the file; stops drawing examples when `seconds` have passed.
 
@@ -125,15 +132,17 @@ def run_spec(
     warnings.filterwarnings("ignore", message="Using a target size")  # refs of ops that broadcast
     start = time.monotonic()
     progress = Progress(device, attempts=0 if stop else ATTEMPTS[device], say=say)
-    say(f"{name}: building")
+    say(f"{name}: building", "", 0.0)
     built = pipeline.build(text, name, gradients=gradients)
     universal = pipeline.build(text, name, only="nest", gradients=gradients)
     modules = load_text(built.name, source or built.raw), load_text(
         f"{built.name}_nest", universal.raw
     )
     typings = list(_typings(built, universal))
+    progress.typings = len(typings)
     for k, (of, item, nest, plan, nest_plan) in enumerate(typings):
         candidates = candidates_of(modules, plan, nest_plan)
+        progress.typing = k
         share = seconds / len(typings)
         deadline = start + share * (k + 1)
         gradients_from = deadline - share * (0.3 if gradients else 0)
@@ -219,9 +228,8 @@ def _run_typing(
         progress.dtypes[dtypes] += 1
         with precision(case.precision):
             for candidate in taking_turns(candidates, case.seed):
-                progress.say(
-                    f"{op.name}, {dtypes}: example {k + 1} of {share.stop}, {candidate.name}"
-                )
+                what = f"{op.name}, {dtypes}: example {k + 1} of {share.stop}, {candidate.name}"
+                progress.tell(what, "examples", k, share.stop)
                 _try(progress, candidate, case, args, wanted, k, failed)
 
 

@@ -20,6 +20,7 @@ MODES = (
     "normal",
     "normal",
     "large",
+    "huge",
     "shifted",
     "integers",
     "positive",
@@ -109,6 +110,8 @@ def _values(count: int, dtype: torch.dtype, filling: Filling) -> torch.Tensor:
         values = values.abs()
     if filling.mode == "large":
         values *= 30
+    if filling.mode == "huge":  # exp overflows, in f64 too
+        values *= 10.0 ** (3 + filling.seed % 2)
     if filling.mode == "shifted":  # a variance must not come from E[x^2] - E[x]^2
         values += 100
     values = values.to(dtype)

@@ -3,7 +3,7 @@
     {"text": "op relu...", "name": "specs/relu.op", "device": "cpu", "examples": 20, "seed": 0, "seconds": 60}
 
 On "cpu" or "cuda" kernels run; for another device, as sm_90, a few are compiled.
-Started by `pool.py`. Between the reports stand lines `{"at": "relu, f32: example 3 of 20"}`. After an error that a
+Started by `pool.py`. Between the reports stand lines `{"at": "relu, f32: example 3 of 20", "stage": "examples", "share": 0.1}`. After an error that a
 device does not recover from, the process reports and ends; and at once where nobody waits for its reports any more.
 """
 
@@ -18,10 +18,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from tritongen.errors import SpecError, render
+from tritongen.proof.parts import Say, nobody
 
 SELDOM = 0.2  # seconds between two lines that say what is done
 
@@ -37,10 +37,13 @@ def main() -> None:
         reports.write(json.dumps(line) + "\n")
         reports.flush()
 
+    def tell(text: str, stage: str, share: float) -> None:
+        write({"at": text, "stage": stage, "share": share})
+
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     while True:
-        report, lost = run_job(json.loads(jobs.get()), lambda text: write({"at": text}))
+        report, lost = run_job(json.loads(jobs.get()), tell)
         write(report)
         if lost:
             os._exit(0)  # a lost device hangs in its destructors
@@ -52,22 +55,20 @@ def _listen(jobs: queue.SimpleQueue[str]) -> None:
     os._exit(0)  # there are no more jobs, or whoever asked is gone: nobody reads what is being done
 
 
-def _seldom(say: Callable[[str], None]) -> Callable[[str], None]:
+def _seldom(say: Say) -> Say:
     """Says what is done, but not each of a hundred things a second."""
     last = 0.0
 
-    def now_and_then(text: str) -> None:
+    def now_and_then(text: str, stage: str, share: float) -> None:
         nonlocal last
         if time.monotonic() - last > SELDOM:
             last = time.monotonic()
-            say(text)
+            say(text, stage, share)
 
     return now_and_then
 
 
-def run_job(
-    job: dict[str, Any], say: Callable[[str], None] = lambda text: None
-) -> tuple[dict[str, Any], bool]:
+def run_job(job: dict[str, Any], say: Say = nobody) -> tuple[dict[str, Any], bool]:
     """The report of one job, and whether the device is lost to this process."""
     import numpy
 
