@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tritongen import nn
     from tritongen.api import compile_expr, compile_op, load
     from tritongen.errors import SpecError
     from tritongen.runtime.precision import precision
 
 __version__ = "0.1.0"
 LANGUAGE = "1.1"  # of specs: docs/language.md; what changed its meaning is in CHANGELOG.md
-__all__ = ["SpecError", "compile_expr", "compile_op", "load", "precision"]
+__all__ = ["SpecError", "compile_expr", "compile_op", "load", "nn", "precision"]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,6 +30,10 @@ def __getattr__(name: str) -> Any:
         from tritongen.runtime.precision import precision
 
         return precision
+    if name == "nn":
+        import importlib
+
+        return importlib.import_module("tritongen.nn")
     if name in __all__:
         from tritongen import api
 

@@ -112,6 +112,20 @@ def test_torch_compile_sees_through(dynamic):
             same([randn(7, 5, 9), *operands[1:]], [0, 1, 2])
 
 
+@pytest.mark.slow
+def test_torch_compile_takes_a_changing_number_without_compiling_again():
+    """As torch's own ops do: once for the first number, once for any other."""
+    model = torch.compile(spec("leaky_relu"), backend="aot_eager", fullgraph=True)
+    torch._dynamo.utils.counters.clear()
+    for slope in (0.5, 0.25, 0.75, 1, 2.5):
+        x = randn(5, 7).requires_grad_()
+        y = model(x, slope)
+        torch.testing.assert_close(y, torch.nn.functional.leaky_relu(x, slope))
+        (dx,) = torch.autograd.grad(y.sum(), x)
+        torch.testing.assert_close(dx, torch.where(x > 0, 1.0, float(slope)))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3  # one of them for the int
+
+
 def values_of(function, **known):
     """What the torch op of a function takes for these arguments."""
     params = params_of(function.__wrapped__)

@@ -42,12 +42,14 @@ from tritongen.runtime.schema import (
     slot_names,
     slots,
     split,
+    without_symbols,
 )
 
 _LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
 _REGISTERED: dict[str, Callable[..., Any]] = {}
 
 _is_compiling = torch.compiler.is_compiling
+_is_exporting = torch.compiler.is_exporting
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 
 
@@ -213,6 +215,7 @@ def _register(
         return _REGISTERED[name]
     returned = results(inspect.signature(function, eval_str=True).return_annotation)
     taken = slots(params, replay.precision)
+    taken_by_symbols = slots(params, replay.precision, symbolic=True)
     _LIBRARY.define(f"{name}({taken}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
     qualname = f"tritongen::{name}"
 
@@ -239,6 +242,7 @@ def _register(
     rule = vmap_rule(function.__name__, overload, names, batch)
     torch.library.register_vmap(qualname, rule, lib=_LIBRARY)
     applied = transformed(function.__name__, overload, setup_context, pull, names, batch, linear)
+    compiled = _symbolic(name, taken_by_symbols, returned, params, overload)
 
     def registered(*args: Any, **kwargs: Any) -> Any:
         values = split(function.__name__, params, args, kwargs)
@@ -249,10 +253,31 @@ def _register(
             return applied(*values)
         if has_tangents:
             raise RuntimeError(f"{function.__name__}: no forward mode inside torch.compile")
+        if _is_compiling() and not _is_exporting():
+            return compiled(*values)
         return overload(*values)
 
     _REGISTERED[name] = registered
     return registered
+
+
+def _symbolic(
+    name: str, taken: str, returned: str, params: tuple[Param, ...], overload: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The torch op as torch.compile calls it, where a Python float may change from call to call.
+
+    An op without run-time floats is called as it is.
+    """
+    if not any(p.kind == "optional" and p.type == "float" for p in params):
+        return overload
+    own = f"{name}_symbolic"
+    _LIBRARY.define(f"{own}({taken}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
+
+    def call(*values: Any) -> Any:
+        return overload(*without_symbols(params, values))
+
+    _LIBRARY.impl(own, call, "CompositeImplicitAutograd")
+    return getattr(torch.ops.tritongen, own).default
 
 
 def _digest(function: Callable[..., Any], source: str) -> str:

@@ -60,11 +60,15 @@ def answers_of(asked: tuple[str, ...], values: Sequence[Any]) -> dict[str, str]:
     return dict(zip(asked, values[len(values) - len(asked) :], strict=True))
 
 
-def slots(params: tuple[Param, ...], precision: tuple[str, ...]) -> str:
-    """All values by position; a scalar takes two: the number, and the 0-dim tensor in its place."""
+def slots(params: tuple[Param, ...], precision: tuple[str, ...], symbolic: bool = False) -> str:
+    """All values by position; a scalar takes two: the number, and the 0-dim tensor in its place.
+
+    `symbolic`: the number may be a torch.SymFloat.
+    """
     slots = []
     for i, p in enumerate(params):
-        slots.append(f"{p.type} a{i}")
+        takes_any = symbolic and p.kind == "optional" and p.type == "float"
+        slots.append(f"{'Scalar' if takes_any else p.type} a{i}")
         if p.kind == "optional":
             slots.append(f"Tensor? a{i}_tensor")
     slots += [f"str precision{i}" for i in range(len(precision))]
@@ -109,6 +113,23 @@ def split(name: str, params: tuple[Param, ...], args: Sequence[Any], kwargs: dic
         else:
             values.append(value)
     return values
+
+
+def without_symbols(params: tuple[Param, ...], values: Sequence[Any]) -> list[Any]:
+    """Those values, where each number that torch.compile has as a symbol is a 0-dim tensor instead.
+
+    The schema's `float` would make a constant of it: another value would be another graph.
+    """
+    device = next(v.device for v in values if isinstance(v, torch.Tensor))
+    found, at = list(values), 0
+    for p in params:
+        if p.kind == "optional":
+            if p.type == "float" and isinstance(found[at], (torch.SymFloat, torch.SymInt)):
+                number = torch.zeros((), dtype=torch.float64, device=device) + found[at]
+                found[at : at + 2] = [0, number]
+            at += 1
+        at += 1
+    return found
 
 
 def slot_names(params: tuple[Param, ...]) -> tuple[str, ...]:
