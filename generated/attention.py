@@ -773,7 +773,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=11,
+    lib=12,
     allocate=allocate_attention,
     reference=attention_reference,
     linear=(("v",),),
@@ -2966,7 +2966,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=11,
+    lib=12,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     linear=(("do",),),

@@ -391,7 +391,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_avg_pool2d,
     reference=avg_pool2d_reference,
     equals=avg_pool2d_torch,
@@ -405,7 +405,7 @@ def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
     """
     y = allocate_avg_pool2d(x, win, stride, pad)
     if not lib.runs_kernels(x):
-        return avg_pool2d_torch(x, win, stride, pad)
+        return lib.apart(avg_pool2d_torch(x, win, stride, pad), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_avg_pool2d(x, y, win, stride, pad)
@@ -730,7 +730,7 @@ def avg_pool2d_backward_reference(
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_avg_pool2d_backward,
     reference=avg_pool2d_backward_reference,
     linear=(("x", "dy"),),

@@ -375,7 +375,7 @@ def batch_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_batch_max,
     reference=batch_max_reference,
     equals=batch_max_torch,
@@ -389,7 +389,7 @@ def batch_max(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_batch_max(x)
     if not lib.runs_kernels(x):
-        return batch_max_torch(x)
+        return lib.apart(batch_max_torch(x), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             if x.dtype in (
@@ -617,7 +617,7 @@ def batch_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_batch_max_forward,
     reference=batch_max_forward_reference,
     batch=runtime.Batch({"x": (0, 1)}, (0, 0)),
@@ -728,7 +728,7 @@ def batch_max_backward_reference(
 
 @runtime.op(
     "specs/batch_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_batch_max_backward,
     reference=batch_max_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "y_at": (0, 0), "dy": (0, 0)}, (0,)),

@@ -511,7 +511,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=11,
+    lib=12,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -532,7 +532,7 @@ def batch_norm_train(
     """
     y = allocate_batch_norm_train(x, gain, bias, eps)
     if not lib.runs_kernels(x):
-        return batch_norm_train_torch(x, gain, bias, eps)
+        return lib.apart(batch_norm_train_torch(x, gain, bias, eps), x, gain, bias)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_batch_norm_train(x, gain, bias, y, eps)
@@ -1251,7 +1251,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=11,
+    lib=12,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

@@ -549,7 +549,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=11,
+    lib=12,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -566,7 +566,7 @@ def bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_bmm(a, b)
     if not lib.runs_kernels(a):
-        return bmm_torch(a, b)
+        return lib.apart(bmm_torch(a, b), a, b)
     if y.numel() > 0:
         with torch.cuda.device_of(a):
             launch_bmm(a, b, y)
@@ -1402,7 +1402,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=11,
+    lib=12,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

@@ -908,7 +908,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -936,7 +936,7 @@ def conv1d(
     """
     y = allocate_conv1d(x, w, b, stride, pad, dil, groups)
     if not lib.runs_kernels(x):
-        return conv1d_torch(x, w, b, stride, pad, dil, groups)
+        return lib.apart(conv1d_torch(x, w, b, stride, pad, dil, groups), x, w, b)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv1d(x, w, b, y, stride, pad, dil, groups)
@@ -2343,7 +2343,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

@@ -1035,7 +1035,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -1063,7 +1063,7 @@ def conv2d(
     """
     y = allocate_conv2d(x, w, b, stride, pad, dil, groups)
     if not lib.runs_kernels(x):
-        return conv2d_torch(x, w, b, stride, pad, dil, groups)
+        return lib.apart(conv2d_torch(x, w, b, stride, pad, dil, groups), x, w, b)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv2d(x, w, b, y, stride, pad, dil, groups)
@@ -2677,7 +2677,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

@@ -751,7 +751,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -773,7 +773,7 @@ def conv3d(
     """
     y = allocate_conv3d(x, w, b, stride, pad)
     if not lib.runs_kernels(x):
-        return conv3d_torch(x, w, b, stride, pad)
+        return lib.apart(conv3d_torch(x, w, b, stride, pad), x, w, b)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv3d(x, w, b, y, stride, pad)
@@ -2023,7 +2023,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

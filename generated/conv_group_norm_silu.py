@@ -1280,7 +1280,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -1302,7 +1302,9 @@ def conv_group_norm_silu(
     """
     y = allocate_conv_group_norm_silu(x, w, b, gain, bias, pad, groups)
     if not lib.runs_kernels(x):
-        return conv_group_norm_silu_torch(x, w, b, gain, bias, pad, groups)
+        return lib.apart(
+            conv_group_norm_silu_torch(x, w, b, gain, bias, pad, groups), x, w, b, gain, bias
+        )
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups)
@@ -2541,7 +2543,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -5157,7 +5159,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

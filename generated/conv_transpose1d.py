@@ -427,7 +427,7 @@ def conv_transpose1d_torch(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
@@ -455,7 +455,7 @@ def conv_transpose1d(
     """
     y = allocate_conv_transpose1d(x, w, b, stride, pad, out_pad, dil)
     if not lib.runs_kernels(x):
-        return conv_transpose1d_torch(x, w, b, stride, pad, out_pad, dil)
+        return lib.apart(conv_transpose1d_torch(x, w, b, stride, pad, out_pad, dil), x, w, b)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil)
@@ -1324,7 +1324,7 @@ def conv_transpose1d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_transpose1d_backward,
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),

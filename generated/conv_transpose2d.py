@@ -532,7 +532,7 @@ def conv_transpose2d_torch(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_transpose2d,
     reference=conv_transpose2d_reference,
     equals=conv_transpose2d_torch,
@@ -551,7 +551,7 @@ def conv_transpose2d(
     """
     y = allocate_conv_transpose2d(x, w, stride, pad, out_pad)
     if not lib.runs_kernels(x):
-        return conv_transpose2d_torch(x, w, stride, pad, out_pad)
+        return lib.apart(conv_transpose2d_torch(x, w, stride, pad, out_pad), x, w)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv_transpose2d(x, w, y, stride, pad, out_pad)
@@ -1417,7 +1417,7 @@ def conv_transpose2d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_transpose2d_backward,
     reference=conv_transpose2d_backward_reference,
     precision=("conv",),

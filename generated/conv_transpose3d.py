@@ -667,7 +667,7 @@ def conv_transpose3d_torch(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_transpose3d,
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
@@ -694,7 +694,7 @@ def conv_transpose3d(
     """
     y = allocate_conv_transpose3d(x, w, b, stride, pad, out_pad)
     if not lib.runs_kernels(x):
-        return conv_transpose3d_torch(x, w, b, stride, pad, out_pad)
+        return lib.apart(conv_transpose3d_torch(x, w, b, stride, pad, out_pad), x, w, b)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad)
@@ -1808,7 +1808,7 @@ def conv_transpose3d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_conv_transpose3d_backward,
     reference=conv_transpose3d_backward_reference,
     precision=("conv",),

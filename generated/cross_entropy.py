@@ -256,7 +256,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=11,
+    lib=12,
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
@@ -269,7 +269,7 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
     """
     loss = allocate_cross_entropy(x, target, ignore)
     if not lib.runs_kernels(x):
-        return cross_entropy_torch(x, target, ignore)
+        return lib.apart(cross_entropy_torch(x, target, ignore), x, target)
     if loss.numel() > 0:
         with torch.cuda.device_of(x):
             launch_cross_entropy(x, target, loss, ignore)
@@ -616,7 +616,7 @@ def cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=11,
+    lib=12,
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),

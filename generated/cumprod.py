@@ -196,7 +196,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=11,
+    lib=12,
     allocate=allocate_cumprod,
     reference=cumprod_reference,
     equals=cumprod_torch,
@@ -210,7 +210,7 @@ def cumprod(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_cumprod(x)
     if not lib.runs_kernels(x):
-        return cumprod_torch(x)
+        return lib.apart(cumprod_torch(x), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_cumprod(x, y)
@@ -573,7 +573,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=11,
+    lib=12,
     allocate=allocate_cumprod_backward,
     reference=cumprod_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

@@ -442,7 +442,7 @@ def depthwise_conv2d_torch(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_depthwise_conv2d,
     reference=depthwise_conv2d_reference,
     equals=depthwise_conv2d_torch,
@@ -463,7 +463,7 @@ def depthwise_conv2d(
     """
     y = allocate_depthwise_conv2d(x, w, b, stride, pad)
     if not lib.runs_kernels(x):
-        return depthwise_conv2d_torch(x, w, b, stride, pad)
+        return lib.apart(depthwise_conv2d_torch(x, w, b, stride, pad), x, w, b)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_depthwise_conv2d(x, w, b, y, stride, pad)
@@ -1266,7 +1266,7 @@ def depthwise_conv2d_backward_reference(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
     linear=(("dy",),),

@@ -121,7 +121,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/embedding.op",
-    lib=11,
+    lib=12,
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
@@ -135,7 +135,7 @@ def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_embedding(table, idx)
     if not lib.runs_kernels(table):
-        return embedding_torch(table, idx)
+        return lib.apart(embedding_torch(table, idx), table, idx)
     if y.numel() > 0:
         with torch.cuda.device_of(table):
             launch_embedding(table, idx, y)
@@ -518,7 +518,7 @@ def embedding_backward_reference(
 
 @runtime.op(
     "specs/embedding.op",
-    lib=11,
+    lib=12,
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
     linear=(("table", "dy"),),

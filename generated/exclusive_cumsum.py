@@ -200,7 +200,7 @@ def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=11,
+    lib=12,
     allocate=allocate_exclusive_cumsum,
     reference=exclusive_cumsum_reference,
     equals=exclusive_cumsum_torch,
@@ -215,7 +215,7 @@ def exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_exclusive_cumsum(x)
     if not lib.runs_kernels(x):
-        return exclusive_cumsum_torch(x)
+        return lib.apart(exclusive_cumsum_torch(x), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_exclusive_cumsum(x, y)
@@ -419,7 +419,7 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=11,
+    lib=12,
     allocate=allocate_exclusive_cumsum_backward,
     reference=exclusive_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

@@ -643,7 +643,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=11,
+    lib=12,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -669,7 +669,7 @@ def group_norm(
     """
     y = allocate_group_norm(x, gain, bias, groups, eps)
     if not lib.runs_kernels(x):
-        return group_norm_torch(x, gain, bias, groups, eps)
+        return lib.apart(group_norm_torch(x, gain, bias, groups, eps), x, gain, bias)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_group_norm(x, gain, bias, y, eps, groups)
@@ -2074,7 +2074,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=11,
+    lib=12,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

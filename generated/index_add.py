@@ -389,7 +389,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
 
 @runtime.op(
     "specs/index_add.op",
-    lib=11,
+    lib=12,
     allocate=allocate_index_add,
     reference=index_add_reference,
     equals=index_add_torch,
@@ -405,7 +405,7 @@ def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.T
     """
     y = allocate_index_add(y0, index, x)
     if not lib.runs_kernels(y0):
-        return index_add_torch(y0, index, x)
+        return lib.apart(index_add_torch(y0, index, x), y0, index, x)
     if y.numel() > 0:
         with torch.cuda.device_of(y0):
             launch_index_add(y0, index, x, y)
@@ -501,7 +501,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
 
 @runtime.op(
     "specs/index_add.op",
-    lib=11,
+    lib=12,
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
     linear=(("dy",),),

@@ -584,7 +584,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=11,
+    lib=12,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -606,7 +606,7 @@ def instance_norm(
     """
     y = allocate_instance_norm(x, gain, bias, eps)
     if not lib.runs_kernels(x):
-        return instance_norm_torch(x, gain, bias, eps)
+        return lib.apart(instance_norm_torch(x, gain, bias, eps), x, gain, bias)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_instance_norm(x, gain, bias, y, eps)
@@ -1756,7 +1756,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=11,
+    lib=12,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

@@ -336,7 +336,7 @@ def int8_linear_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=11,
+    lib=12,
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
     linear=(("sx",), ("sw",)),
@@ -916,7 +916,7 @@ def int8_linear_backward_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=11,
+    lib=12,
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),

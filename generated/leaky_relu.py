@@ -178,7 +178,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_leaky_relu,
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
@@ -192,7 +192,7 @@ def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Ten
     """
     y = allocate_leaky_relu(x, slope)
     if not lib.runs_kernels(x):
-        return leaky_relu_torch(x, slope)
+        return lib.apart(leaky_relu_torch(x, slope), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_leaky_relu(x, y, slope)
@@ -393,7 +393,7 @@ def leaky_relu_backward_reference(
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
     linear=(("dy",),),

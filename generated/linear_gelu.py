@@ -500,7 +500,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_linear_gelu,
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
@@ -514,7 +514,7 @@ def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tens
     """
     y = allocate_linear_gelu(x, w, b)
     if not lib.runs_kernels(x):
-        return linear_gelu_torch(x, w, b)
+        return lib.apart(linear_gelu_torch(x, w, b), x, w, b)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_linear_gelu(x, w, b, y)
@@ -940,7 +940,7 @@ def linear_gelu_forward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_linear_gelu_forward,
     reference=linear_gelu_forward_reference,
     precision=("matmul",),
@@ -2010,7 +2010,7 @@ def linear_gelu_backward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),

@@ -216,7 +216,7 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=11,
+    lib=12,
     allocate=allocate_masked_cumsum,
     reference=masked_cumsum_reference,
     equals=masked_cumsum_torch,
@@ -231,7 +231,7 @@ def masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_masked_cumsum(x, mask)
     if not lib.runs_kernels(x):
-        return masked_cumsum_torch(x, mask)
+        return lib.apart(masked_cumsum_torch(x, mask), x, mask)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_masked_cumsum(x, mask, y)
@@ -450,7 +450,7 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=11,
+    lib=12,
     allocate=allocate_masked_cumsum_backward,
     reference=masked_cumsum_backward_reference,
     batch=runtime.Batch({"mask": (0, 1), "dy": (0, 1)}, (0,)),

@@ -457,7 +457,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/matmul.op",
-    lib=11,
+    lib=12,
     allocate=allocate_matmul,
     reference=matmul_reference,
     equals=matmul_torch,
@@ -474,7 +474,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_matmul(a, b)
     if not lib.runs_kernels(a):
-        return matmul_torch(a, b)
+        return lib.apart(matmul_torch(a, b), a, b)
     if y.numel() > 0:
         with torch.cuda.device_of(a):
             launch_matmul(a, b, y)
@@ -1162,7 +1162,7 @@ def matmul_backward_reference(
 
 @runtime.op(
     "specs/matmul.op",
-    lib=11,
+    lib=12,
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),

@@ -367,7 +367,7 @@ def max_pool1d_torch(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
@@ -382,7 +382,7 @@ def max_pool1d(
     """
     y = allocate_max_pool1d(x, win, stride, pad, dil)
     if not lib.runs_kernels(x):
-        return max_pool1d_torch(x, win, stride, pad, dil)
+        return lib.apart(max_pool1d_torch(x, win, stride, pad, dil), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_max_pool1d(x, y, win, stride, pad, dil)
@@ -780,7 +780,7 @@ def max_pool1d_forward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool1d_forward,
     reference=max_pool1d_forward_reference,
     backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -990,7 +990,7 @@ def max_pool1d_backward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),

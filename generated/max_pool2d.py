@@ -399,7 +399,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool2d,
     reference=max_pool2d_reference,
     equals=max_pool2d_torch,
@@ -412,7 +412,7 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
     """
     y = allocate_max_pool2d(x, win, stride, pad)
     if not lib.runs_kernels(x):
-        return max_pool2d_torch(x, win, stride, pad)
+        return lib.apart(max_pool2d_torch(x, win, stride, pad), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_max_pool2d(x, y, win, stride, pad)
@@ -866,7 +866,7 @@ def max_pool2d_forward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool2d_forward,
     reference=max_pool2d_forward_reference,
     backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -1100,7 +1100,7 @@ def max_pool2d_backward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool2d_backward,
     reference=max_pool2d_backward_reference,
     linear=(("x", "dy"),),

@@ -472,7 +472,7 @@ def max_pool3d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool3d,
     reference=max_pool3d_reference,
     equals=max_pool3d_torch,
@@ -485,7 +485,7 @@ def max_pool3d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
     """
     y = allocate_max_pool3d(x, win, stride, pad)
     if not lib.runs_kernels(x):
-        return max_pool3d_torch(x, win, stride, pad)
+        return lib.apart(max_pool3d_torch(x, win, stride, pad), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_max_pool3d(x, y, win, stride, pad)
@@ -1034,7 +1034,7 @@ def max_pool3d_forward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool3d_forward,
     reference=max_pool3d_forward_reference,
     backward=runtime.Backward("max_pool3d_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -1294,7 +1294,7 @@ def max_pool3d_backward_reference(
 
 @runtime.op(
     "specs/max_pool3d.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_pool3d_backward,
     reference=max_pool3d_backward_reference,
     linear=(("x", "dy"),),

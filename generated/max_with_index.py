@@ -414,7 +414,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
@@ -427,7 +427,7 @@ def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     v, i = allocate_max_with_index(x)
     if not lib.runs_kernels(x):
-        return max_with_index_torch(x)
+        return lib.apart(max_with_index_torch(x), x)
     if v.numel() > 0 or i.numel() > 0:
         with torch.cuda.device_of(x):
             if x.dtype in (
@@ -520,7 +520,7 @@ def max_with_index_backward_reference(
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=11,
+    lib=12,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("x", "dv"),),

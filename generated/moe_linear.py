@@ -185,7 +185,7 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=11,
+    lib=12,
     allocate=allocate_moe_linear,
     reference=moe_linear_reference,
     precision=("matmul",),
@@ -471,7 +471,7 @@ def moe_linear_backward_reference(
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=11,
+    lib=12,
     allocate=allocate_moe_linear_backward,
     reference=moe_linear_backward_reference,
     precision=("matmul",),

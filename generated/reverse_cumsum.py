@@ -205,7 +205,7 @@ def reverse_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/reverse_cumsum.op",
-    lib=11,
+    lib=12,
     allocate=allocate_reverse_cumsum,
     reference=reverse_cumsum_reference,
     equals=reverse_cumsum_torch,
@@ -220,7 +220,7 @@ def reverse_cumsum(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_reverse_cumsum(x)
     if not lib.runs_kernels(x):
-        return reverse_cumsum_torch(x)
+        return lib.apart(reverse_cumsum_torch(x), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_reverse_cumsum(x, y)
@@ -400,7 +400,7 @@ def reverse_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/reverse_cumsum.op",
-    lib=11,
+    lib=12,
     allocate=allocate_reverse_cumsum_backward,
     reference=reverse_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

@@ -390,7 +390,7 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_argmax.op",
-    lib=11,
+    lib=12,
     allocate=allocate_row_argmax,
     reference=row_argmax_reference,
     equals=row_argmax_torch,
@@ -404,7 +404,7 @@ def row_argmax(x: torch.Tensor) -> torch.Tensor:
     """
     i = allocate_row_argmax(x)
     if not lib.runs_kernels(x):
-        return row_argmax_torch(x)
+        return lib.apart(row_argmax_torch(x), x)
     if i.numel() > 0:
         with torch.cuda.device_of(x):
             if x.dtype in (

@@ -358,7 +358,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
@@ -371,7 +371,7 @@ def row_max(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_row_max(x)
     if not lib.runs_kernels(x):
-        return row_max_torch(x)
+        return lib.apart(row_max_torch(x), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             if x.dtype in (
@@ -591,7 +591,7 @@ def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 @runtime.op(
     "specs/row_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_row_max_forward,
     reference=row_max_forward_reference,
     backward=runtime.Backward("row_max_backward", wrt=("x",), outputs=("y", "y_at")),
@@ -688,7 +688,7 @@ def row_max_backward_reference(
 
 @runtime.op(
     "specs/row_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
     linear=(("x", "dy"),),

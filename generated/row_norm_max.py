@@ -293,7 +293,7 @@ def row_norm_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_row_norm_max,
     reference=row_norm_max_reference,
     equals=row_norm_max_torch,
@@ -306,7 +306,7 @@ def row_norm_max(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_row_norm_max(x)
     if not lib.runs_kernels(x):
-        return row_norm_max_torch(x)
+        return lib.apart(row_norm_max_torch(x), x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_row_norm_max(x, y)
@@ -825,7 +825,7 @@ def row_norm_max_backward_reference(
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=11,
+    lib=12,
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
     linear=(("dy",),),

@@ -186,7 +186,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_swiglu,
     reference=swiglu_reference,
     equals=swiglu_torch,
@@ -201,7 +201,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_swiglu(gate, up)
     if not lib.runs_kernels(gate):
-        return swiglu_torch(gate, up)
+        return lib.apart(swiglu_torch(gate, up), gate, up)
     if y.numel() > 0:
         with torch.cuda.device_of(gate):
             launch_swiglu(gate, up, y)
@@ -446,7 +446,7 @@ def swiglu_backward_reference(
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=11,
+    lib=12,
     allocate=allocate_swiglu_backward,
     reference=swiglu_backward_reference,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),

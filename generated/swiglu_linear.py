@@ -349,7 +349,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=11,
+    lib=12,
     allocate=allocate_swiglu_linear,
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
@@ -364,7 +364,7 @@ def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.
     """
     y = allocate_swiglu_linear(x, wg, wu)
     if not lib.runs_kernels(x):
-        return swiglu_linear_torch(x, wg, wu)
+        return lib.apart(swiglu_linear_torch(x, wg, wu), x, wg, wu)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_swiglu_linear(x, wg, wu, y)
@@ -643,7 +643,7 @@ def swiglu_linear_forward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=11,
+    lib=12,
     allocate=allocate_swiglu_linear_forward,
     reference=swiglu_linear_forward_reference,
     precision=("matmul",),
@@ -2224,7 +2224,7 @@ def swiglu_linear_backward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=11,
+    lib=12,
     allocate=allocate_swiglu_linear_backward,
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),

@@ -15,6 +15,7 @@ import torch
 import tritongen
 from tritongen import pipeline
 from tritongen.errors import SpecError
+from tritongen.runtime.load import load_text
 
 
 def test_pointwise_in_order_of_appearance():
@@ -66,6 +67,17 @@ def test_result_dtype_is_torchs(one, other):
     assert f(x, z).dtype == (x * z).dtype
     assert tritongen.compile_expr("x > z")(x, z).dtype == torch.bool
     assert tritongen.compile_expr("f16(x * z)")(x, z).dtype == torch.float16
+
+
+@pytest.mark.parametrize("text", ["torch.flatten(x)", "torch.reshape(x, (-1,))[0:3]"])
+def test_a_result_on_the_cpu_is_no_view_of_an_operand(text):
+    spec = f'op f<T: float>(x: T[N]) -> y: T[N] {{ y[n] = x[n]\n ref "{text}" }}'
+    for standalone in (False, True):
+        built = pipeline.build(spec, "f.op", standalone).raw
+        f, x = load_text("f", built).f, torch.randn(3)
+        y = f(x)
+        y += 1
+        torch.testing.assert_close(f(x) + 1, y)
 
 
 def test_same_text_same_object_and_fast():
@@ -304,5 +316,6 @@ def test_neither_loading_nor_calling_imports_the_tracer():
         "x = torch.randn(2, 3, requires_grad=True)\n"
         "softmax(tritongen.compile_expr('x * 2')(x)).pow(2).sum().backward()\n"
         "assert x.grad is not None and 'torch._dynamo' not in sys.modules\n"
+        "tritongen.nn.Linear(2, 3)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])

@@ -143,6 +143,17 @@ def test_of_a_call_no_tensor_is_kept():
         gc.enable()
 
 
+@pytest.mark.parametrize("autotune", [False, True])
+def test_a_view_whose_memory_holds_the_opposite(autotune):
+    text = build((SPECS / "add2d.op").read_text(), "add2d.op", True, autotune=autotune).raw
+    f = load_text("add2d", text).add2d
+    z, other = torch.randn(5, 8, dtype=torch.complex64).conj().imag, torch.randn(5, 8)
+    assert z.is_neg()
+    for _ in range(3):
+        torch.testing.assert_close(f(z, y=other), z + other)
+        torch.testing.assert_close(f(other, y=z), z + other)
+
+
 def test_what_is_known_is_bounded():
     f = load("relu", most=3)
     for n in [*range(8, 14), *range(8, 14)]:

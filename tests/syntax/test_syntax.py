@@ -1,5 +1,9 @@
 """The front end: specs of the language parse and print back, hostile text ends in one finding."""
 
+import contextlib
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +24,7 @@ from tritongen.syntax.parse import (
     parse_expression,
     parse_file,
 )
-from tritongen.syntax.ref import parse_ref, ref_python
+from tritongen.syntax.ref import MODULES, STATISTICS, TORCH, WRITES, parse_ref, ref_python
 from tritongen.syntax.unparse import unparse
 
 ROOT = Path(__file__).parents[2]
@@ -301,6 +305,14 @@ def test_ref_steps_and_names():
         "f'{x}'",
         "torch.zeros(2, dtype=torch.float32)",
         "torch.relu(x, out=y)",
+        "torch.nn.functional.relu(x, inplace=True)",
+        "torch.nn.functional.relu(x, flag)",
+        "torch.nn.functional.embedding(i, w, None, 1.0)",
+        "torch.nn.functional.embedding(i, w, max_norm=2)",
+        "torch.nn.functional.batch_norm(x, m, v, None, None, True)",
+        "torch.batch_norm(x, None, None, m, v, True, 0.1, 1e-5, False)",
+        "torch.nn.functional.instance_norm(x, m, v)",
+        "torch.nn.functional.normalize(x, 2.0, 1, 1e-12, y)",
         "torch.relu(*x)",
         "torch.relu(**x)",
         "torch := x",
@@ -328,6 +340,24 @@ def test_ref_steps_and_names():
 )
 def test_ref_is_refused(text):
     assert one(parse_ref, text).code in ("E603", "E604", "E008", "E011")
+
+
+def test_every_function_of_torch_that_writes_to_an_operand_is_known():
+    """By the names that torch gives the parameters in question."""
+    found = set()
+    for module in MODULES:
+        for name, function in vars(importlib.import_module(module)).items():
+            plain = callable(function) and re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", name)
+            if not plain or (module == "torch" and name not in TORCH):
+                continue
+            with contextlib.suppress(ValueError, TypeError):  # of builtins nothing is known
+                parameters = [*inspect.signature(function).parameters]
+                wrote = {"inplace", "max_norm", "out", "running_mean"} & {*parameters}
+                found |= {(name, p, parameters.index(p)) for p in wrote - {"running_mean"}}
+                found |= {(name, STATISTICS[name], 5) for p in wrote & {"running_mean"}}
+    known = {(name, *own) for name, own in WRITES.items()}
+    known |= {(name, flag, 5) for name, flag in STATISTICS.items()}
+    assert {f for f in found if f[0] != "chain_matmul"} == known  # which takes `out` by keyword
 
 
 def test_ref_is_located_in_its_string():

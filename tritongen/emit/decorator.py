@@ -47,7 +47,9 @@ def no_gradient(item: OpPlans) -> str:
 def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
     """What decorates an op in a module that imports nothing of ours; `described`: whether it makes descriptors."""
     found = [f"runtime.{told}"] if (told := differentiable(item)) else []
-    if not item.autotune:  # what Triton measures is no step of every call
+    if item.autotune:  # what Triton measures is no step of every call
+        found.append("runtime.resolved")
+    else:
         more = ["runtime.f32_precision", *map(repr, asks)] if asks else []
         more += ["tiles=runtime.tiles_like"] * described
         found.append(f"runtime.replayed({', '.join(more)})")

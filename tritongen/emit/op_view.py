@@ -110,7 +110,6 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         host_plain=", ".join(n for n, _, _ in own),
         aside=params != own,
         returns=_returns(len(names), bool(flags)),
-        reference_parameters=", ".join(n for n, _, _ in parameters(host)),
         doc=docstring(op),
         checks=[as_written(line, item.shown) for line in check_lines(item.hosts)],
         outputs=[
@@ -121,13 +120,23 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         first=host.tensors[0].name,
         dispatch=dispatch(item),
         references=_in_torch(item, params != own),
-        cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
+        on_cpu=_on_cpu(item),
         options=options(item, asks),
         alone=alone(item, asks, library.reaches("descriptor", str(code.launches))),
         kernels=code.kernels,
         launches=code.launches,
         sequences=code.sequences,
     )
+
+
+def _on_cpu(item: OpPlans) -> str:
+    """The results on CPU tensors: those of the `ref`, which may be views of operands, or of the reference."""
+    host = item.hosts[0]
+    given = ", ".join(n for n, _, _ in parameters(host))
+    if item.plans[0].op.ref is None:
+        return f"{item.own or item.name}_reference({given})"
+    operands = ", ".join(t.name for t in host.tensors)
+    return f"lib.apart({item.own or item.name}_torch({given}), {operands})"
 
 
 def _in_torch(item: OpPlans, aside: bool) -> list[list[str]]:

@@ -28,4 +28,4 @@ from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 
-VERSION = 11
+VERSION = 12

@@ -36,6 +36,22 @@ def is_seen(values: tuple[Any, ...]) -> bool:
     return bool(within) or torch.autograd.forward_ad._current_level >= 0
 
 
+def in_memory(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values; a tensor whose memory holds the opposite, such as `z.conj().imag`, is copied."""
+    return tuple([v.resolve_neg() if isinstance(v, torch.Tensor) else v for v in values])
+
+
+def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates an op whose kernels read memory as it is."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(kwargs, in_memory((*kwargs.values(),)), strict=True))
+        return function(*in_memory(args), **given)
+
+    return call
+
+
 def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
     """The gradient of an operand of this shape: summed over batch dims that it lacks, or has but once.
 

@@ -5,6 +5,9 @@ y = torch.empty(shape, memory_format=lib.memory_format(x, w))     # channels las
 
 and what `launch_<step>` makes for its kernels:
 y_parts = lib.workspace(config, (M, N), torch.float32, x.device)
+
+On CPU tensors, where torch computes the result, it may be a view of an operand:
+return lib.apart(flatten_torch(x), x)
 """
 
 from __future__ import annotations
@@ -46,6 +49,20 @@ def workspace(
     """[PARTS, *shape], where programs that share a sum leave their parts; None where none do."""
     parts = config.get("PARTS", 1)
     return torch.empty((parts, *shape), dtype=dtype, device=device) if parts > 1 else None
+
+
+def apart(
+    results: torch.Tensor | tuple[torch.Tensor, ...], *operands: torch.Tensor
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The results; one that shares memory with an operand, or with an earlier result, is copied."""
+    several = results if isinstance(results, tuple) else (results,)
+    taken = {t.untyped_storage().data_ptr() for t in operands}
+    own = []
+    for y in several:
+        y = y.clone() if y.untyped_storage().data_ptr() in taken else y
+        taken.add(y.untyped_storage().data_ptr())
+        own.append(y)
+    return tuple(own) if isinstance(results, tuple) else own[0]
 
 
 def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool | None:

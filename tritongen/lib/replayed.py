@@ -25,6 +25,7 @@ import torch
 import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tritongen.lib.alone import resolved
 from tritongen.lib.compilers import mend_compilers
 
 
@@ -39,6 +40,8 @@ def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
     for value in values:
         own = type(value)
         if (own is torch.Tensor or own is torch.nn.Parameter) and value.is_cuda:
+            if value.is_neg():  # `resolved` copies it
+                return kind, []
             try:
                 at, device = value.data_ptr(), value.get_device()
             except RuntimeError:  # what torch.func wraps has no pointer
@@ -200,6 +203,7 @@ def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         known: dict[tuple[Any, ...], Any] = {}
+        plainly = resolved(function)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -215,7 +219,7 @@ def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 
                 if len(known) >= most:
                     known.clear()
                 known[key] = "once"
-            return function(*args, **kwargs)
+            return plainly(*args, **kwargs)
 
         return call
 

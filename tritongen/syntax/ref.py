@@ -50,6 +50,21 @@ TORCH = frozenset(
     tensordot threshold tile topk trace transpose trapezoid tril triu true_divide trunc unbind
     unflatten unfold unique unsqueeze var var_mean vdot vstack where xlogy zeros zeros_like""".split()
 )
+# Arguments that make a function write to an operand: keyword and position. Each must be left out, or None, or False.
+WRITES = {
+    **dict.fromkeys("hardsigmoid hardswish mish relu relu6 selu silu".split(), ("inplace", 1)),
+    **dict.fromkeys("celu elu leaky_relu".split(), ("inplace", 2)),
+    **dict.fromkeys(
+        "hardtanh threshold alpha_dropout feature_alpha_dropout".split(), ("inplace", 3)
+    ),
+    **dict.fromkeys("dropout dropout1d dropout2d dropout3d".split(), ("inplace", 3)),
+    **dict.fromkeys("embedding embedding_bag".split(), ("max_norm", 3)),
+    **dict.fromkeys("normalize norm".split(), ("out", 4)),
+    "rrelu": ("inplace", 4),
+    "tensordot": ("out", 3),
+}
+# Functions that update running statistics where a flag, at position 5, asks for the batch's own.
+STATISTICS = {"batch_norm": "training", "instance_norm": "use_input_stats"}
 MAX_EXPONENT = 64
 OPERATORS = (
     python.Add, python.Sub, python.Mult, python.Div, python.FloorDiv, python.Mod, python.Pow,
@@ -303,6 +318,7 @@ class _Walker:
 
     def call(self, node, function, args, keywords) -> None:
         self.function(node, function)
+        self.writes(node, function, args, keywords)
         for arg in args:
             self.expression(arg)
         for keyword in keywords:
@@ -314,6 +330,32 @@ class _Walker:
                 help = "the harness passes float64 tensors and compares the result"
                 raise self.refuse(keyword, "this keyword may not stand in a `ref`", help)
             self.expression(keyword.value)
+
+    def writes(self, node: python.expr, function: python.expr, args, keywords) -> None:
+        """Refuses a call that would write to an operand: a `ref` gets the caller's own tensors."""
+        given = {keyword.arg: keyword.value for keyword in keywords}
+        name = (_dotted(function) or "").rpartition(".")[2]
+
+        def is_given(keyword: str, position: int) -> bool:
+            value = given.get(keyword, args[position] if position < len(args) else None)
+            off = isinstance(value, python.Constant) and value.value in (None, False)
+            return not (value is None or off)
+
+        if name in WRITES and is_given(*WRITES[name]):
+            help = f"leave out `{WRITES[name][0]}`: a `ref` only computes a result"
+            raise self.refuse(node, f"this call of `{name}` writes to its operand", help)
+        if name in STATISTICS:
+            # torch.batch_norm takes them third, torch.nn.functional.batch_norm first.
+            first = 3 if _dotted(function) == f"torch.{name}" else 1
+            flag = STATISTICS[name]
+            asks = (
+                is_given(flag, 5) or name == "instance_norm" and len(args) < 6 and flag not in given
+            )
+            kept = [("running_mean", first), ("running_var", first + 1)]
+            if asks and any(is_given(*own) for own in kept):
+                help = f"None for both, or `{flag} = False`"
+                message = f"this call of `{name}` updates its running statistics"
+                raise self.refuse(node, message, help)
 
     def function(self, node: python.AST, function: python.expr) -> None:
         path = _dotted(function)
