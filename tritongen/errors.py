@@ -173,7 +173,8 @@ def render(diagnostic: Diagnostic) -> str:
     places = [(d.span, d.label), *d.notes]
     width = max(len(str(span.line_column()[0])) for span, _ in places)
     line, column = d.span.line_column()
-    out = [head, f"{' ' * width}--> {d.span.source.name}:{line}:{column}", f"{' ' * width} |"]
+    name = _printable(d.span.source.name)
+    out = [head, f"{' ' * width}--> {name}:{line}:{column}", f"{' ' * width} |"]
     shown = None
     for span, label in places:
         line, column = span.line_column()
@@ -182,7 +183,7 @@ def render(diagnostic: Diagnostic) -> str:
         mark = "^" if span is d.span else "-"
         if shown != (span.source, line, text):
             if span.source is not d.span.source:
-                out.append(f"{' ' * width}::: {span.source.name}:{line}")
+                out.append(f"{' ' * width}::: {_printable(span.source.name)}:{line}")
             out.append(f"{line:>{width}} | {text}")
             shown = (span.source, line, text)
         out.append(f"{' ' * width} | {' ' * (column - 1)}{mark * length} {label}".rstrip())
@@ -195,7 +196,9 @@ def _window(text: str, column: int) -> tuple[str, int]:
     """A line of at most 120 characters around the column: a hostile line may be a megabyte long."""
     start = max(0, column - 60) if len(text) > 120 else 0
     cut = text[start : start + 120].replace("\t", " ")
-    return (
-        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut),
-        column - start,
-    )
+    return _printable(cut), column - start
+
+
+def _printable(text: str) -> str:
+    """What a terminal shows as it stands: a path may hold anything."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -10,6 +10,7 @@ Nothing here imports torch or triton.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -88,10 +89,15 @@ def build(
     file = parse(text, name)
     checked = check(file)
     items = tuple(_items(file, checked, text, only, gradients, autotune))
-    stem = Path(name).stem if name != "<text>" else checked[0].name
+    stem = _stem(name) if name != "<text>" else checked[0].name
     origin = origin or name
     raw = module_source(stem, origin, text, items, standalone)
     return Module(stem, origin, raw, items, tuple(w for c in checked for w in c.warnings))
+
+
+def _stem(name: str) -> str:
+    """A module may be called as its file is, as far as that is a name."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", Path(name).stem)[:64] or "_"
 
 
 @dataclass(slots=True)

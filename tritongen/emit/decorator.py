@@ -8,6 +8,7 @@ Input: an op's plans. Output: the arguments as text. What they mean: `runtime/re
 from __future__ import annotations
 
 from tritongen.emit.op_plans import OpPlans
+from tritongen.emit.quoted import quoted
 from tritongen.emit.wrapper import parameters
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import batched, by_itself
@@ -41,7 +42,7 @@ def options(item: OpPlans, asks: tuple[str, ...]) -> str:
 
 def no_gradient(item: OpPlans) -> str:
     """Why an op has no gradient, as a decorator takes it."""
-    return f'no_gradient="{_in_quotes(item.no_gradient)}"'
+    return f"no_gradient={quoted(item.no_gradient)}"
 
 
 def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
@@ -99,7 +100,3 @@ def batch(op: ir.Op) -> str:
         t.name: (at := t.dims.index(ir.BATCH_SIZE), len(t.dims) - 1 - at) for t in batched(op)
     }
     return f", batch=runtime.Batch({operands}, {tuple(o.dims.index(ir.BATCH_SIZE) for o in op.outputs)})"
-
-
-def _in_quotes(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -62,8 +62,9 @@ class _Function:
         self.constexprs = frozenset(
             a.arg for a in arguments if a.annotation and "constexpr" in ast.unparse(a.annotation)
         )
-        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
-            self.reads(default, outer)
+        said = [*node.decorator_list, *node.args.defaults, *node.args.kw_defaults, node.returns]
+        for part in filter(None, [*said, *(a.annotation for a in arguments)]):
+            self.reads(part, outer)
         self.block(node.body, outer | set(names))
 
     def block(self, body: Iterable[ast.stmt], state: frozenset[str]) -> frozenset[str]:

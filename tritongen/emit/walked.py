@@ -23,11 +23,18 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        for value in map(node.__dict__.get, _fields(node.__class__.__name__)):
-            if isinstance(value, list):
-                waiting += [v for v in reversed(value) if isinstance(v, ast.AST)]
-            elif isinstance(value, ast.AST):
-                waiting.append(value)
+        waiting += children(node)
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """What it is made of, in the reverse of the text's order."""
+    found: list[ast.AST] = []
+    for value in map(node.__dict__.get, _fields(node.__class__.__name__)):
+        if isinstance(value, list):
+            found += [v for v in reversed(value) if isinstance(v, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
 
 
 @cache

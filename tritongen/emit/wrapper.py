@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tritongen.emit.launch import TORCH_DTYPES
+from tritongen.emit.quoted import in_docstring
 from tritongen.emit.sizes import bare, binding_dims, dim_position, shape_text, together, whole
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
@@ -293,7 +294,7 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
 
     types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
     lines = [
-        op.doc
+        in_docstring(op.doc or "")
         or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."
     ]
     lines.append("")

@@ -362,14 +362,20 @@ class _Walker:
         if path is None or not path.startswith("torch."):
             help = "a tensor's method is a function of torch: `torch.sum(x, -1)`"
             raise self.refuse(function, "a `ref` calls functions of torch only", help)
-        module, _, name = path.rpartition(".")
+        module, _, _ = path.rpartition(".")
         if module not in MODULES:
             help = f"the modules are {', '.join(MODULES)}"
             raise self.refuse(function, f"`{module}` may not be used in a `ref`", help)
-        # lower case leaves out classes; a leading or trailing underscore, private and in-place ones
-        plain = re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", name)
-        if not plain or (module == "torch" and name not in TORCH):
+        if not is_torch_function(path):
             raise self.refuse(function, f"`{path}` may not be used in a `ref`")
+
+
+def is_torch_function(path: str) -> bool:
+    """Whether a `ref` may call it."""
+    module, _, name = path.rpartition(".")
+    # lower case leaves out classes; a leading or trailing underscore, private and in-place ones
+    plain = re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", name)
+    return module in MODULES and plain is not None and (module != "torch" or name in TORCH)
 
 
 def _dotted(node: python.expr) -> str | None:

@@ -1,0 +1,20 @@
+"""Text from outside as Python says it: paths, names, what a spec says in words. Nothing else may print any into code."""
+
+from __future__ import annotations
+
+
+def quoted(text: str) -> str:
+    """A string of one line, in double quotes where that takes nothing more: as black prints it."""
+    own = repr(text)
+    return f'"{text}"' if own[1:-1] == text and '"' not in text else own
+
+
+def shown(text: str) -> str:
+    """On one line: what breaks lines, does not show or is no text at all stands as Python escapes it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def in_docstring(text: str) -> str:
+    """What stands between triple quotes, a line break behind it."""
+    plain = text.replace("\\", "\\\\").replace('"""', "'''")
+    return "\n".join(map(shown, plain.split("\n")))
