@@ -4,10 +4,11 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "tritongen"
-LEAVES = {"errors", "files", "resources"}
+LEAVES = {"errors", "faults", "files", "resources"}
 FRONT = {"syntax", "ir", "check", "autodiff", "schedule", "reference", "emit", "pipeline"}
 MAY_IMPORT = {
     "errors": set(),
+    "faults": {"errors"},
     "files": set(),
     "resources": set(),
     "syntax": LEAVES,

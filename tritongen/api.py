@@ -28,6 +28,7 @@ from tritongen.autodiff import gradient_to_derive
 from tritongen.emit.op_plans import OpPlans
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
+from tritongen.faults import doing, reporting
 from tritongen.ir.binding import dtype_name, typing_of
 from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.print import print_op
@@ -242,7 +243,8 @@ def _compile(text: str, name: str) -> Ops:
     with _lock:
         if key not in _compiled:
             built = pipeline.build(text, name)
-            module = load_text(built.name, built.raw)
+            with reporting(name, text), doing("import"):
+                module = load_text(built.name, built.raw)
             ops = {n: CompiledOp(getattr(module, n), text, name) for n in built.plans}
             _compiled[key] = Ops(name, ops)
         return _compiled[key]

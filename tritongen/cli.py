@@ -5,8 +5,8 @@
     tritongen show specs/softmax.op --stage source
 
 Exit codes: 0 fine; 1 a check failed, or `build --check` found a stale file; 2 a bad spec or bad
-usage. Findings go to stderr; where anything is wrong with any spec, nothing is written. Nothing
-heavy is imported before a command needs it: `build` needs neither torch nor triton.
+usage; 3 a fault of tritongen (`faults.py`). Findings go to stderr; where anything is wrong with any spec,
+nothing is written. Nothing heavy is imported before a command needs it: `build` needs neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import click
 
 from tritongen import __version__, cli_tools
 from tritongen.errors import SpecError, render
+from tritongen.faults import CompilerFault, fault
 from tritongen.output import OutputError, holds, module_name, target, write_all
 
 Item = TypeVar("Item")
@@ -46,6 +47,13 @@ class _Commands(click.Group):
         except (OutputError, OSError) as error:
             click.echo(f"error: {error}", err=True)
             raise SystemExit(2) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            stage = f"tritongen {context.invoked_subcommand}"
+            told = error if isinstance(error, CompilerFault) else fault(error, stage, "", stage)
+            click.echo(f"error: {told}", err=True)
+            raise SystemExit(3) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -127,26 +135,17 @@ def _compile(spec: Path, standalone: bool, formatted: bool, autotune: bool) -> s
     from tritongen.syntax.limits import read_source
 
     source = read_source(spec)
-    try:
-        built = pipeline.build(
-            source.text,
-            str(spec),
-            standalone,
-            origin=shown_name(spec),
-            gradients=True,
-            autotune=autotune,
-        )
-        for warning in built.warnings:
-            click.echo(f"{render(warning)}\n", err=True)
-        return built.source if formatted else built.raw
-    except SpecError:
-        raise
-    except Exception:
-        click.echo(
-            f"error: {spec}: a fault of the compiler, not of the spec; nothing was written",
-            err=True,
-        )
-        raise
+    built = pipeline.build(
+        source.text,
+        str(spec),
+        standalone,
+        origin=shown_name(spec),
+        gradients=True,
+        autotune=autotune,
+    )
+    for warning in built.warnings:
+        click.echo(f"{render(warning)}\n", err=True)
+    return built.source if formatted else built.raw
 
 
 def shown_name(spec: Path) -> str:
@@ -251,8 +250,9 @@ def show(spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...]) 
 
 def _size(text: str) -> tuple[str, int]:
     name, _, number = text.partition("=")
-    if not (name.isidentifier() and number.isdecimal() and int(number) < 2**63):
-        raise click.BadParameter(f"expected NAME=N, given {text!r}", param_hint="--size")
+    is_number = number.isdecimal() and len(number) <= 19 and int(number) < 2**63
+    if not (name.isidentifier() and is_number):
+        raise click.BadParameter(f"expected NAME=N, given {text[:40]!r}", param_hint="--size")
     return name, int(number)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Union
 
 from tritongen.check.functions import Library
@@ -207,7 +208,9 @@ class Draft:
 
     def _type_parameters(self, arguments: tuple[Argument, ...]) -> dict[str, str]:
         taken = set(self.sizes.values())
-        free = (n for n in [*"TUVWXYZABCDEFGHIJKLMNOPQRS"] if n not in taken)
+        letters = "TUVWXYZABCDEFGHIJKLMNOPQRS"
+        wanted = (f"{letter}{k or ''}" for k in count() for letter in letters)
+        free = (name for name in wanted if name not in taken)
         types: dict[str, str] = {}
         shared: dict[tuple[int, str], tuple[Use, Argument]] = {}
         for use, argument in zip(self.uses, arguments, strict=True):

@@ -11,7 +11,7 @@ Nothing here imports torch or triton.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,12 +24,13 @@ from tritongen.emit.format import format_source
 from tritongen.emit.module import module_source, ops_source
 from tritongen.emit.op_plans import OpPlans, differentiated
 from tritongen.errors import Diagnostic, SpecError
+from tritongen.faults import doing, reporting
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.rename import renamed
 from tritongen.ir.verify import verify
 from tritongen.schedule import plan_op
-from tritongen.schedule.aside import names_aside
+from tritongen.schedule.aside import all_names, names_aside
 from tritongen.schedule.plan import Plan
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
@@ -53,7 +54,8 @@ class Module:
     @property
     def source(self) -> str:
         """The module as it is written to `generated/`."""
-        return format_source(self.raw)
+        with reporting(self.origin, self.raw), doing("format"):
+            return format_source(self.raw)
 
     @property
     def ops(self) -> dict[str, tuple[ir.Op, ...]]:
@@ -86,12 +88,27 @@ def build(
     `gradients`: each op's stands behind it, as an op of its own: so in what is written, and in what is run.
     `autotune`: kernels have tables of configs, of which Triton measures the best for a call.
     """
-    file = parse(text, name)
-    checked = check(file)
+    with reporting(name, text):
+        return _built(text, name, standalone, only, origin or name, gradients, autotune)
+
+
+def _built(
+    text: str,
+    name: str,
+    standalone: bool,
+    only: str | None,
+    origin: str,
+    gradients: bool,
+    autotune: bool,
+) -> Module:
+    with doing("parse"):
+        file = parse(text, name)
+    with doing("check"):
+        checked = check(file)
     items = tuple(_items(file, checked, text, only, gradients, autotune))
     stem = _stem(name) if name != "<text>" else checked[0].name
-    origin = origin or name
-    raw = module_source(stem, origin, text, items, standalone)
+    with doing("print"):
+        raw = module_source(stem, origin, text, items, standalone)
     return Module(stem, origin, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
@@ -121,25 +138,30 @@ def _items(
 ) -> Iterator[OpPlans]:
     """Each op, with its gradient where it has one."""
     names = {c.name for c in checked}
+    places = {item.name: item.span for item in file.items}
     pairs: dict[str, _Pair | str] = {}
     for c in checked:
-        pairs[c.name] = _pair(c, names) if gradients else "it was built without gradients"
+        with doing("derive", c.name, places[c.name]):
+            pairs[c.name] = _pair(c, names) if gradients else "it was built without gradients"
         if isinstance(pair := pairs[c.name], _Pair):
             names |= {op.name for op in (pair.forward, pair.back) if op}
-    taken = _Taken(file, frozenset(names), set(), marks_for(text + str(pairs)), autotune)
+    marks = marks_for(" ".join([text, *_names(pairs.values())]))
+    taken = _Taken(file, frozenset(names), set(), marks, autotune)
     for c in checked:
-        item = _item(c.typings, only, taken)
-        match pairs[c.name]:
-            case str(reason):
-                yield replace(item, no_gradient=reason)
-            case _Pair(forward, back, given):
-                behind = _item((back,), only, taken, on_request=True) if back else None
-                behind = behind and replace(behind, no_gradient=SECOND)
-                if forward.kept:
-                    keeps = _item((forward,), only, taken)
-                    yield replace(item, forward=replace(keeps, backward=behind, handed_on=given))
-                else:
-                    yield replace(item, backward=behind, handed_on=given)
+        with doing("print", c.name, places[c.name]):
+            item = _with_gradient(_item(c.typings, only, taken), pairs[c.name], only, taken)
+        yield item
+
+
+def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _Taken) -> OpPlans:
+    if isinstance(pair, str):
+        return replace(item, no_gradient=pair)
+    behind = _item((pair.back,), only, taken, on_request=True) if pair.back else None
+    behind = behind and replace(behind, no_gradient=SECOND)
+    if not pair.forward.kept:
+        return replace(item, backward=behind, handed_on=pair.handed_on)
+    keeps = _item((pair.forward,), only, taken)
+    return replace(item, forward=replace(keeps, backward=behind, handed_on=pair.handed_on))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +171,14 @@ class _Pair:
     forward: ir.Op
     back: ir.Op | None
     handed_on: Mapping[str, tuple[str, tuple[int, ...]]]
+
+
+def _names(pairs: Iterable[_Pair | str]) -> Iterator[str]:
+    """All that the ops of these speak of by a name."""
+    for pair in pairs:
+        if isinstance(pair, _Pair):
+            for op in filter(None, (pair.forward, pair.back)):
+                yield from (op.name, *all_names(op))
 
 
 def _pair(c: Checked, taken: Set[str]) -> _Pair | str:
@@ -202,12 +232,14 @@ def _plans(
     """A plan for each typing of one op."""
     plans = []
     for op in typings:
-        verify(op)
+        with doing("verify"):
+            verify(op)
         kinds = [p.kind for p in op.typarams] if len(typings) > 1 else []
         evaluated = own_batches(op)[0]
         aside = names_aside(evaluated, found.inside, found.words)
         inner = renamed(evaluated, aside, aside)
-        plans.append(plan_op(op, "_".join([own or op.name, *kinds]), only, inner, aside))
+        with doing("plan"):
+            plans.append(plan_op(op, "_".join([own or op.name, *kinds]), only, inner, aside))
     return tuple(plans)
 
 

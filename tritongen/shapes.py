@@ -69,17 +69,22 @@ def _parse_shape(text: str) -> list[Numbers]:
 
 def _values(name: str, value: str, text: str) -> list[Any]:
     """What one entry says: a number, a word, or each power of two of a range times its start."""
+    if len(value) > 400:  # Python reads no number of 4,301 digits
+        raise BadShape(f"--shape {text[:40]!r}: {value[:40]}... is too long for a number")
     found = _RANGE.fullmatch(value)
     if found:
         low, high = int(found[1]), int(found[2])
-        if not 0 < low <= high or high >= low << MOST_SHAPES:
+        if not 0 < low <= high < 2**63 or high >= low << MOST_SHAPES:
             raise BadShape(f"--shape {text!r}: {value} is no range that doubles upwards")
         doubling = [low << k for k in range(MOST_SHAPES) if low << k <= high]
         return [(n,) for n in doubling] if name == BATCH else doubling
     if name == BATCH:
         if not _DIMS.fullmatch(value):
             raise BadShape(f"--shape {text!r}: batch dims are written 4096 or 64x128")
-        return [tuple(int(n) for n in value.split("x"))]
+        dims = tuple(int(n) for n in value.split("x"))
+        if max(dims) >= 2**63:
+            raise BadShape(f"--shape {text!r}: {max(dims)} is no number of 64 bits")
+        return [dims]
     if value in ("true", "false"):
         return [value == "true"]
     if _WHOLE.fullmatch(value):

@@ -16,6 +16,7 @@ from tritongen.check.op import Checked, check_op
 from tritongen.check.report import Report
 from tritongen.check.scope import Scope
 from tritongen.errors import Diagnostic, Span, SpecError
+from tritongen.faults import doing
 from tritongen.ir.nodes import Cast, Expr, Op, kind_of, rebuild
 from tritongen.syntax import ast
 
@@ -32,7 +33,8 @@ def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Chec
     for item in file.items:
         if isinstance(item, ast.OpDef):
             try:
-                checked.append(check_op(item, library, typing))
+                with doing("check", item.name, item.span):
+                    checked.append(check_op(item, library, typing))
             except SpecError as error:
                 findings.extend(error.diagnostics)
     if findings:

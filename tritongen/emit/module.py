@@ -16,6 +16,7 @@ from tritongen.emit.choose import with_shared
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.op_view import environment, op_view
 from tritongen.emit.quoted import in_docstring, quoted, shown
+from tritongen.faults import doing
 
 # Where the names come from that a module may speak of: Python's own, others' and ours.
 IMPORTS = (
@@ -80,7 +81,7 @@ def _docstring(title: str, source_name: str, text: str, items: tuple[OpPlans, ..
 
 def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = False) -> str:
     """The text of its ops, not looked at: what they import is not known."""
-    ops = [op_view(own) for item in items for own in item.printed]
+    ops = [_op_view(own) for item in items for own in item.printed]
     launches = [launch for op in ops for launch in op.launches]
     for launch, choose in zip(launches, with_shared(v.choose for v in launches), strict=True):
         launch.choose = choose
@@ -91,6 +92,11 @@ def ops_source(source_name: str, items: tuple[OpPlans, ...], standalone: bool = 
         version=library.version(),
     )
     return environment().get_template("ops.py.j2").render(module=module)
+
+
+def _op_view(item: OpPlans) -> SimpleNamespace:
+    with doing("print", item.name):
+        return op_view(item)
 
 
 def _imports(said: Set[str]) -> str:

@@ -61,8 +61,8 @@ def compile_spec(
                     findings.append(finding)
         except NoCase:
             continue
-        except Exception:
-            problem = last_lines()
+        except Exception as error:
+            problem = last_lines(error)
             findings.append({"stage": f"{stage}trace", "problem": problem, "call": plan.op.name})
     seconds = {"compile": round(time.monotonic() - start, 3)}
     return {"findings": findings, "refused": [], "kernels": kernels, "seconds": seconds}

@@ -24,6 +24,7 @@ from typing import Any
 from tritongen import pipeline
 from tritongen.autodiff import NotDifferentiable
 from tritongen.errors import SpecError
+from tritongen.faults import CompilerFault
 from tritongen.ir.nodes import Op
 from tritongen.proof import cases, runner
 from tritongen.proof.fuzz import defined
@@ -69,15 +70,17 @@ class Trial:
                 self.refused += [d.code for d in error.diagnostics if d.severity == "error"]
             else:
                 self.found(name, f"SpecError: {error}")
-        except Exception:
-            self.found(name, last_lines())
+        except CompilerFault as fault:
+            self.found(name, last_lines(fault.__cause__ or fault))
+        except Exception as error:
+            self.found(name, last_lines(error))
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def last_lines() -> str:
+def last_lines(error: BaseException) -> str:
     """The exception first, for its kind; then where it came from."""
-    lines = traceback.format_exc(limit=-4).strip().split("\n")
+    lines = "".join(traceback.format_exception(error, limit=-4)).strip().split("\n")
     return "\n".join([lines[-1][:600], *lines[1:-1]])
 
 

@@ -1,0 +1,101 @@
+"""What a fault of the compiler comes to: five lines, and a file that holds the rest.
+
+    with reporting("specs/softmax.op", text):
+        with doing("plan", "softmax"):
+            ...                                 # KeyError
+
+    a fault of tritongen, not of the spec: KeyError: 'n'
+      op: softmax of specs/softmax.op
+      stage: plan
+      the rest: /tmp/tritongen_fault_x1y2.txt (traceback, spec, versions)
+      report it: open an issue with that file where you have tritongen from
+
+What is wrong with a spec is a `SpecError`, which passes through; so does what the machine lacks. Nothing here knows the
+language.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from tritongen.errors import Diagnostic, Span, SpecError
+
+REPORT = "open an issue with that file where you have tritongen from"
+PACKAGES = ("tritongen", "torch", "triton", "jinja2", "black")
+
+
+class CompilerFault(RuntimeError):
+    """Something of ours is wrong; `str()` is the five lines, `__cause__` what was raised."""
+
+
+@contextmanager
+def doing(stage: str, op: str = "", span: Span | None = None) -> Iterator[None]:
+    """Whatever is raised within has a note of where: the innermost stage, the outermost op."""
+    try:
+        yield
+    except Exception as error:
+        inner = getattr(error, "doing", (stage, op, span))
+        error.doing = inner[0], op or inner[1], span or inner[2]  # type: ignore[attr-defined]
+        raise
+
+
+@contextmanager
+def reporting(name: str, text: str) -> Iterator[None]:
+    """What nobody expects becomes a CompilerFault; text that is too deep for Python, E009."""
+    try:
+        yield
+    except (SpecError, CompilerFault, OSError, ImportError, MemoryError):
+        raise
+    except RecursionError as error:
+        _, op, span = getattr(error, "doing", ("", "", None))
+        message = f"{f'`{op}`' if op else 'this'} nests too deep"
+        help = "give a part a name on a line of its own"
+        raise SpecError([Diagnostic("E009", message, span, help=help)]) from error
+    except Exception as error:
+        raise fault(error, name, text) from error
+
+
+def fault(error: Exception, name: str, text: str, stage: str = "") -> CompilerFault:
+    """The five lines about an exception; `stage`: where it came up, if that is not noted."""
+    stage, op, _ = getattr(error, "doing", (stage, "", None))
+    first = "".join(traceback.format_exception_only(type(error), error)).strip().split("\n")[0]
+    lines = [
+        f"a fault of tritongen, not of the spec: {_shown(first)}",
+        f"  op: {_shown(f'{op} of {name}' if op else name)}",
+        f"  stage: {stage}",
+    ]
+    return CompilerFault("\n".join([*lines, *_where_the_rest_is(error, lines, text)]))
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:300])
+
+
+def _where_the_rest_is(error: Exception, lines: list[str], text: str) -> list[str]:
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    rest = "\n\n".join(["\n".join(lines), " ".join(sys.argv), _versions(), trace, text]) + "\n"
+    try:
+        handle, path = tempfile.mkstemp(prefix="tritongen_fault_", suffix=".txt")
+        with os.fdopen(handle, "wb") as file:
+            file.write(rest.encode(errors="backslashreplace"))
+    except OSError as refusal:
+        where = f"no file could be written ({_shown(str(refusal))}); the exception's cause"
+        return [f"  the rest: {where}", f"  report it: {REPORT.replace('that file', 'that')}"]
+    return [f"  the rest: {path} (traceback, spec, versions)", f"  report it: {REPORT}"]
+
+
+def _versions() -> str:
+    found = [f"python {platform.python_version()} on {platform.platform()}"]
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package} is not installed")
+    return "\n".join(found)
