@@ -276,7 +276,14 @@ def _output(*command: str) -> str | None:
 # ---- the rest -----------------------------------------------------------------------------------
 def _cache() -> Check:
     """Without it everything works, but nothing that was tuned is kept."""
-    folder = cache_path()
+    try:
+        return _cache_at(cache_path())
+    except OSError as error:
+        remedy = "set XDG_CACHE_HOME to a folder of yours"
+        return Check("cache", "warning", f"the cache cannot be searched: {error}", remedy)
+
+
+def _cache_at(folder: Path) -> Check:
     if not folder.exists() and not folder.is_symlink():
         if _may_be_made(folder):
             return Check("cache", "ok", f"{folder}, not made yet")

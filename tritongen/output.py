@@ -39,6 +39,8 @@ def target(folder: Path, name: str) -> Path:
         raise OutputError(f"{path}: is a symlink, or lies behind one: not written")
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is not a folder")
+    if path.exists() and not path.is_file():
+        raise OutputError(f"{path}: is not a file")
     if path.exists() and not is_generated(path):
         raise OutputError(f"{path}: has no line {HEADER!r}: written by hand? not overwritten")
     return path

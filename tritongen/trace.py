@@ -180,7 +180,7 @@ def _noting_choice(
 ) -> Any:
     def note(**facts: int) -> tuple[str, dict[str, int]]:
         key = force.key(here(), calls.tensors, facts) if force else ()
-        tuned = force.tuned.get(key) if force else None
+        tuned = force.tuned(key) if force else None
         variant, config = (tuned or choose)(**facts)
         calls.choices.append(Choice(step, of_gpu(facts), variant, dict(config), tuned is not None))
         return variant, config

@@ -300,11 +300,15 @@ POISON = {
     "another flag": ("flags", {"strided": False, "aligned": True, "in_f64": False, "x": True}),
     "a flag of another kind": ("flags", {"strided": 0, "aligned": True, "in_f64": False}),
     "a time that is none": ("microseconds", float("nan")),
+    "a time that no float holds": ("microseconds", 10**400),
+    "a default time that no float holds": ("default_microseconds", -(10**400)),
+    "a size of 400 digits": ("tensors", [["bfloat16", [10**400, 4096]]]),
+    "400 digits of warps": ("knobs", {"num_warps": 10**400}),
     "a key too many": ("x", 1),
 }
 
 
-@pytest.mark.parametrize("what", [*POISON, "bytes", "a list", "deep", "huge", "format", "mode", "link", "folder"])  # fmt: skip
+@pytest.mark.parametrize("what", [*POISON, "bytes", "a list", "deep", "huge", "digits", "format", "mode", "link", "fifo", "folder"])  # fmt: skip
 def test_a_damaged_file_is_ignored_with_one_warning(cache, tmp_path, what):
     built = built_of("softmax")
     path = tuned.store(built.raw, "softmax", [entry()], set())
@@ -320,8 +324,12 @@ def test_a_damaged_file_is_ignored_with_one_warning(cache, tmp_path, what):
         path.symlink_to(tmp_path / "elsewhere.json")
     elif what == "folder":
         path.parent.chmod(0o777)
+    elif what == "fifo":
+        path.unlink()
+        os.mkfifo(path)
     else:
         texts = {"bytes": b"\x80\x04\x95cos\nsystem\n", "a list": b"[]", "deep": b"[" * 100_000}
+        texts |= {"digits": b'{"format": ' + b"1" * 5000 + b', "entries": []}'}
         texts |= {"huge": b" " * (2 << 20), "format": json.dumps({**data, "format": 2}).encode()}
         path.write_bytes(texts[what])
     with pytest.warns(UserWarning) as seen:
@@ -342,6 +350,18 @@ def test_storing_over_a_damaged_file_replaces_it(cache):
     (kept,) = json.loads(path.read_text())["entries"]
     assert kept["microseconds"] == 8.0
     assert not [p for p in path.parent.iterdir() if p != path]
+
+
+def test_thousands_of_entries_are_kept_and_compiled_as_calls_ask(cache):
+    built = built_of("softmax")
+    sizes = [1 << k for k in range(63)]
+    many = [entry(tensors=(("bfloat16", (n, m)),) * 2) for n in sizes for m in sizes][:3900]
+    path = tuned.store(built.raw, "softmax", [*many, entry()], set())
+    assert path.stat().st_size <= tuned.MOST_BYTES
+    assert len(tuned.read(path, tuned.choosers(built.raw, "softmax"))) > 2000
+    module = softmax_module(built)
+    assert launched(module)["num_warps"] == 16  # the newest stay
+    assert len(module.launch_softmax.in_force.made) == 1  # else each is compiled at the import
 
 
 # ---- from end to end, kernels in the interpreter -----------------------------------------------------

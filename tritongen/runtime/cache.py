@@ -1,17 +1,35 @@
-"""The per-user cache folder: ours alone, or not used. Generated texts and tuned configs lie there."""
+"""The per-user cache folder: ours alone, or not used. Generated texts, tuned configs and coefficients lie there.
+
+Whatever is wrong with it costs what would have been stored, and one warning: no op needs it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import warnings
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
+
+from tritongen.files import read_regular
+
+_told: set[tuple[str, int | str]] = set()
+
+
+class Refused(ValueError):
+    """What a file holds is not what we write."""
 
 
 def cache_path() -> Path:
-    """Where it is, whether or not it exists."""
+    """Where it is, whether or not it exists; FileNotFoundError where there is no home to have one in."""
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("tritongen"))
+    folder = Path(platformdirs.user_cache_dir("tritongen"))
+    if not folder.is_absolute():  # `~` of nobody: it would be a folder of whatever we are called in
+        raise FileNotFoundError(f"{folder} is no absolute path: set HOME or XDG_CACHE_HOME")
+    return folder
 
 
 def private_folder() -> Path:
@@ -37,3 +55,43 @@ def complaint_about(folder: Path) -> str:
     if found.st_mode & 0o077:
         return f"{folder} is open to other users: chmod 700 it"
     return ""
+
+
+def stored(kind: str, pattern: str) -> list[Path]:
+    """The files of one kind that somebody stored, by name: none where the folder cannot be searched."""
+    try:
+        folder = cache_path() / kind
+        with os.scandir(folder) as entries:
+            return sorted(folder / e.name for e in entries if fnmatch(e.name, pattern))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        warn_once(error)
+        return []
+
+
+def read_json(path: Path, most: int) -> Any:
+    """What a file holds that we alone may have written; Refused for any other."""
+    for folder in (path.parent.parent, path.parent):
+        if complaint := complaint_about(folder):
+            raise Refused(complaint)
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise Refused("not a file of ours alone")
+    if found.st_size > most:
+        raise Refused(f"larger than {most >> 10} KiB")
+    try:
+        return json.loads(read_regular(path, most).decode())
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"no JSON: {error}") from None
+
+
+def warn_once(error: OSError) -> None:
+    """One warning for each way in which the cache fails, however many ops meet it."""
+    import platformdirs
+
+    reason = platformdirs.user_cache_dir("tritongen"), error.errno or str(error)
+    if reason not in _told:
+        _told.add(reason)
+        lost = "no cached copy of modules, or no tuned configs; ops work without"
+        warnings.warn(f"tritongen: {lost}: {error}", stacklevel=3)

@@ -19,16 +19,12 @@ from typing import Any
 
 from tritongen import lib
 from tritongen.files import write_atomically
-from tritongen.runtime.cache import cache_path, complaint_about, private_folder
+from tritongen.runtime.cache import Refused, cache_path, private_folder, read_json, stored
 
 FORMAT = 1
 MOST_BYTES = 1 << 16
 TABLES = ("products", "convolutions")
 SOURCE = "calibrated on this machine"
-
-
-class Refused(ValueError):
-    """What a file holds is not what we write."""
 
 
 def path_of(name: str) -> Path:
@@ -50,15 +46,7 @@ def store(name: str, found: lib.Coefficients) -> Path:
 
 def read(path: Path) -> tuple[str, lib.Coefficients]:
     """The name of a GPU, and its coefficients; Refused where the file is anything but one that we wrote."""
-    for folder in (path.parent.parent, path.parent):
-        if complaint := complaint_about(folder):
-            raise Refused(complaint)
-    if path.is_symlink() or path.stat().st_size > MOST_BYTES:
-        raise Refused("no file of ours")
-    try:
-        data = json.loads(path.read_bytes().decode())
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"no JSON: {error}") from None
+    data = read_json(path, MOST_BYTES)
     known = next(iter(lib.measured().values()))
     rates = {f.name for f in fields(known)} - {*TABLES, "source"}
     if not isinstance(data, dict) or data.keys() != {"format", "gpu", *TABLES, *rates}:
@@ -89,10 +77,7 @@ def _number(value: Any) -> float:
 @cache
 def install() -> None:
     """What is stored goes to `lib.calibrated`, before it is first asked."""
-    folder = cache_path() / "gpus"
-    if not folder.is_dir():
-        return
-    for path in sorted(folder.glob("*.json")):
+    for path in stored("gpus", "*.json"):
         try:
             name, found = read(path)
         except (Refused, OSError) as refusal:

@@ -20,8 +20,8 @@ import types
 import warnings
 from pathlib import Path
 
-from tritongen.files import write_atomically
-from tritongen.runtime.cache import private_folder
+from tritongen.files import read_regular, write_atomically
+from tritongen.runtime.cache import private_folder, warn_once
 
 _modules: dict[str, types.ModuleType] = {}
 _locks: dict[str, threading.Lock] = {}
@@ -44,7 +44,7 @@ def load_text(name: str, text: str) -> types.ModuleType:
 def load_file(path: str | os.PathLike[str]) -> types.ModuleType:
     """The module of a generated file; imported anew only when its text has changed."""
     where = Path(path).resolve()
-    text = where.read_text(encoding="utf-8")
+    text = read_regular(where).decode()
     digest = hashlib.sha256(f"{where}\n{text}".encode()).hexdigest()[:16]
     key = f"{where.stem}_{digest}"
     with _lock(key):
@@ -94,7 +94,7 @@ def _cached_copy(filename: str, text: str) -> Path | None:
         write_atomically(path, text, mode=0o600)
         return path
     except OSError as error:
-        warnings.warn(f"tritongen: no cached copy of {filename}: {error}", stacklevel=3)
+        warn_once(error)
         return None
 
 
@@ -105,7 +105,7 @@ def _holds(path: Path, text: str) -> bool:
     except FileNotFoundError:
         return False
     ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
-    if ours and path.read_bytes() == text.encode():
+    if ours and read_regular(path) == text.encode():
         return True
     warnings.warn(f"tritongen: {path} is stale or foreign: replaced", stacklevel=4)
     return False

@@ -19,8 +19,6 @@ import functools
 import hashlib
 import json
 import math
-import os
-import stat
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -32,18 +30,15 @@ import torch
 import triton
 
 from tritongen.files import write_atomically
-from tritongen.runtime.cache import cache_path, complaint_about, private_folder
+from tritongen.runtime.cache import Refused, cache_path, private_folder, read_json, stored
 from tritongen.runtime.choosers import Chooser, choosers, is_of
 
 FORMAT = 1
 MOST_BYTES = 1 << 20
 MOST_ENTRIES = 4096
+LONGEST = 1e12  # microseconds
 LARGEST_TILE = 1 << 20  # elements; Triton's own limit
 RANGES = {"num_warps": (1, 32), "num_stages": (1, 8), "GROUP": (1, 64), "BLOCK_": (16, 1024)}
-
-
-class Refused(ValueError):
-    """What a file holds is not what we write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +100,7 @@ def path_of(source: str, op: str) -> Path:
 # ---- reading and writing ------------------------------------------------------------------------
 def read(path: Path, steps: Mapping[str, Chooser]) -> tuple[Entry, ...]:
     """The entries of a file; Refused where it is anything but a file that we wrote."""
-    for folder in (path.parent.parent, path.parent):
-        if complaint := complaint_about(folder):
-            raise Refused(complaint)
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise Refused("not a file of ours alone")
-    if found.st_size > MOST_BYTES:
-        raise Refused("larger than 1 MiB")
-    try:
-        data = json.loads(path.read_bytes().decode())
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"no JSON: {error}") from None
+    data = read_json(path, MOST_BYTES)
     _expect(isinstance(data, dict) and set(data) == {"format", "entries"}, "other keys than ours")
     _expect(_is_int(data["format"]) and data["format"] == FORMAT, "another format")
     entries = data["entries"]
@@ -132,7 +116,7 @@ def _entry(e: Any, steps: Mapping[str, Chooser]) -> Entry:
     if step is None or e["variant"] not in step.branches:
         raise Refused(f"no variant {e['variant'][:40]!r} of {e['step'][:40]!r}")
     for name in ("microseconds", "default_microseconds"):
-        _expect(isinstance(e[name], (int, float)) and math.isfinite(e[name]), f"{name} is no time")
+        _expect(type(e[name]) in (int, float) and 0 <= e[name] < LONGEST, f"{name} is no time")
     return Entry(
         device=e["device"],
         torch=e["torch"],
@@ -207,9 +191,16 @@ def store(source: str, op: str, new: list[Entry], stale: set[tuple[Any, ...]]) -
         kept = ()
     gone = {e.key for e in new} | stale
     entries = [*(e for e in kept if e.key not in gone), *new][-MOST_ENTRIES:]
-    data = {"format": FORMAT, "entries": [_plain(e) for e in entries]}
-    write_atomically(path, json.dumps(data, indent=1) + "\n", mode=0o600)
+    while len(text := _text(entries)) > MOST_BYTES:
+        entries = entries[len(entries) // 4 + 1 :]  # the newest stay
+    write_atomically(path, text, mode=0o600)
     return path
+
+
+def _text(entries: list[Entry]) -> str:
+    """A line an entry."""
+    lines = ",\n".join(json.dumps(_plain(e)) for e in entries)
+    return f'{{"format": {FORMAT}, "entries": [\n{lines}\n]}}\n'
 
 
 def _plain(e: Entry) -> dict[str, Any]:
@@ -224,12 +215,9 @@ def _warn(path: Path, text: str) -> None:
 # ---- at work ------------------------------------------------------------------------------------
 def install(scope: dict[str, Any], op: str, source: str) -> None:
     """Puts stored choices of one op in force, in the globals of its module."""
-    folder = cache_path() / "tuned"
-    if not source or not folder.is_dir() or not any(folder.glob(f"{op}_*.json")):
-        return
-    path = path_of(source, op)
-    if not path.exists():
-        return  # tuned for other kernels than these
+    files = stored("tuned", f"{op}_*.json") if source else []
+    if not files or (path := path_of(source, op)) not in files:
+        return  # of none, or tuned for other kernels than these
     steps = choosers(source, op)
     try:
         entries = read(path, steps)
@@ -253,10 +241,18 @@ class _Call(threading.local):
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The tuned functions of one step, by device, tensors and flags."""
+    """The entries of one step, by device, tensors and flags, and the function of each that a call has asked for."""
 
-    tuned: dict[tuple[Any, ...], Callable[..., Any]]
+    entries: dict[tuple[Any, ...], Entry]
     flags: tuple[str, ...]  # of the facts
+    make: Callable[[Entry], Callable[..., Any]]
+    made: dict[tuple[Any, ...], Callable[..., Any]] = field(default_factory=dict)
+
+    def tuned(self, key: tuple[Any, ...]) -> Callable[..., Any] | None:
+        """What chooses for such calls, where an entry does."""
+        if key in self.entries and key not in self.made:
+            self.made[key] = self.make(self.entries[key])
+        return self.made[key] if key in self.entries else None
 
     def key(self, device: str, tensors: tuple[Any, ...], facts: dict[str, Any]) -> tuple[Any, ...]:
         return device, tensors, tuple((name, bool(facts[name])) for name in self.flags)
@@ -267,22 +263,20 @@ def put_in_force(scope: dict[str, Any], chooser: Chooser, entries: list[Entry], 
     name = chooser.tree.name
     choose, launch = scope[name], scope[name.replace("choose_", "launch_", 1)]
     force = InForce(
-        {
-            (e.device, e.tensors, e.flags): chooser.with_first(e.variant, dict(e.knobs), scope)
-            for e in entries
-        },
+        {(e.device, e.tensors, e.flags): e for e in entries},
         chooser.flags(),
+        lambda e: chooser.with_first(e.variant, dict(e.knobs), scope),
     )
-    known = {key[:2] for key in force.tuned}
+    known = {key[:2] for key in force.entries}
     call = _Call()
 
     @functools.wraps(choose)
     def tuned_choose(**facts: Any) -> Any:
         if call.key is not None:
             key = force.key(*call.key, facts)
-            if key in force.tuned:
+            if (tuned := force.tuned(key)) is not None:
                 call.used = key
-                return force.tuned[key](**facts)
+                return tuned(**facts)
         return choose(**facts)
 
     @functools.wraps(launch)
@@ -296,7 +290,7 @@ def put_in_force(scope: dict[str, Any], chooser: Chooser, entries: list[Entry], 
         except Exception as error:
             if call.used is None:
                 raise
-            force.tuned.pop(call.used, None)
+            force.entries.pop(call.used, None)
             first = str(error).strip().splitlines()[:1]
             _warn(path, f"{name}: {type(error).__name__}: {''.join(first)[:200]}")
             return launch(*args)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tritongen.errors import Diagnostic, Source, Span, SpecError
+from tritongen.files import read_regular
 from tritongen.syntax.lexer import Token
 
 MAX_BYTES = 64 * 1024
@@ -37,8 +38,7 @@ def read_source(path: str | Path) -> Source:
     """The file's text; a file over the limit is not read to its end."""
     name = str(path)
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SpecError([Diagnostic("E012", f"cannot read {name!r}: {reason}")]) from None
