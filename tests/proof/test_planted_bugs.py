@@ -22,6 +22,8 @@ INLINE = {
     "count": "op count(x: i32[N, D]) -> y: i64[N] {\n  y[n] = sum[d](x[n, d])\n}\n",
     "product": "op product(a: f32[M, K], b: f32[K, N]) -> y: f32[M, N] {\n"
     "  y[m, n] = sum[k](a[m, k] * b[k, n])\n  precision ieee\n}\n",
+    "some_rows": "op some_rows(a: f32[M, K], b: f32[K, N], c: i32[M]) -> y: f32[M, N] {\n"
+    "  y[m, n] = sum[k](where(c[m] > 0, a[m, k] * b[k, n], 0))\n}\n",
 }
 
 
@@ -59,6 +61,8 @@ BUGS = (
     Bug("stride taken for 1", "softmax", "*x.stride()", "x.stride(0), 1"),
     Bug("one part too few", "row_sum", "parts < PARTS)", "parts < PARTS - 1)"),
     Bug("padding not left out", "avg_pool2d", "(x_w >= 0) & ", ""),
+    Bug("weights of another segment", "moe_linear", "tl.where(own, segment_sum, 0)", "segment_sum"),
+    Bug("a row left out by a factor of 0", "some_rows", "y_sum, 0)", "y_sum, 0 * y_sum)"),
     Bug("last of equal extremes", "row_argmax", "(i < j)", "(i > j)", shared=True),
     Bug("NaN is no extreme", "row_argmax", "| ((a != a) & (b == b)) ", "", shared=True),
     Bug("lost NaN", "row_max", "lib.nan_max", "lib.larger", "ptx"),

@@ -167,6 +167,7 @@ SPILLS = {
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it
     "group_norm_finish": 256,
+    "moe_linear_tiles": 16,  # the sum of a segment beside that of all
 }
 
 

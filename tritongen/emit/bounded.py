@@ -3,9 +3,11 @@
     sum[j < count[b]](p[b, i, j] * v[b, j, e])    stop = tl.minimum(J, count), and both masks are j < stop
     sum[k <= i](a[i, k] * b[k, m])                stop = tl.minimum(K, i_last + 1); a asks k <= i besides
     sum[lo[i] <= k < hi[i]](a[i, k] * b[k, m])    a asks for itself; b whether some row of the tile has k
+    sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0)) neither is masked: the row's sum is, behind the loop
 
 Input: the guards of a sum. Output: `Bounds`, and with them the masks of each factor, which hold whatever
-lies where no row is: 0 * NaN is no 0.
+lies where no row is: 0 * NaN is no 0. A guard that names no summed index keeps or drops all terms of a row at
+once. No mask of factors can do that: the row would have 0 times what other rows include.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ RIGHT = Side("[:, None]", frozenset({"batch", "n", *LOOPED}), 1)
 class Bounds:
     """Of the terms of one tile."""
 
-    guards: tuple[ir.Guard, ...] = ()  # what the ends of the loop do not say
+    guards: tuple[ir.Guard, ...] = ()  # of single terms: what the ends of the loop do not say
     apart: tuple[ir.Guard, ...] = ()  # those that let different terms through in each row
+    whole: tuple[ir.Guard, ...] = ()  # of all terms of a row, a column or a batch
     first: str = ""  # no term below this one counts in any row
     to: str = ""  # nor one from here on; "": the extent
 
@@ -65,10 +68,13 @@ def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str
     largest of its ends each k counts in some row, and that is all that the other factor asks.
     """
     hoist(writer, (g.poly for g in guards))
+    summed = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
+    whole = tuple(g for g in guards if not indices(g.poly) & summed)
     by_rows = tuple(g for g in guards if not is_of_tile(writer, g))
+    guards = tuple(g for g in guards if g not in whole)
     apart, first, to, k_axis = by_rows, "", "", writer.kernel.axes[3]
     if "tap" in size or len(k_axis.digits) != 1:
-        return Bounds(guards, apart)
+        return Bounds(guards, apart, whole)
     k = k_axis.digits[0].index
     for guard in guards:
         weight = sign((affine(guard.poly) or ({}, 0))[0].get(Idx(k), poly(0)))
@@ -90,7 +96,7 @@ def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str
             apart = tuple(g for g in apart if by_rows != (guard,))
         else:
             guards = tuple(g for g in guards if g is not guard)
-    return Bounds(guards, apart, first, to)
+    return Bounds(guards, apart, whole, first, to)
 
 
 def narrow(text: str, rest: Poly) -> str:
@@ -140,6 +146,13 @@ def hoist(writer: KernelWriter, coordinates: Iterable[Poly]) -> None:
                 writer.size(poly(atom))
 
 
+def without_rows(writer: KernelWriter, name: str, guards: tuple[ir.Guard, ...]) -> None:
+    """The sum `name`, but 0 in what guards without a summed index drop."""
+    if guards:
+        mask = writer.mask(frozenset(), [guard_text(writer, g) for g in guards])
+        writer.line(f"{name} = tl.where({mask}, {name}, 0)")
+
+
 # ---- inside the loop ----------------------------------------------------------------------------
 @contextmanager
 def along(writer: KernelWriter, side: Side, bounds: Bounds, size: dict[str, str]) -> Iterator[None]:
@@ -175,7 +188,8 @@ def in_some_row(writer: KernelWriter, bounds: Bounds, size: dict[str, str]) -> d
     found: dict[Side, str] = {}
     for side, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
         with along(writer, side, bounds, size):
-            if own := guards_of(writer, bounds.apart, side):
+            own = guards_of(writer, bounds.apart, side)
+            if set(own) - set(bounds.whole):
                 checks = [guard_text(writer, g) for g in own]
                 mask = writer.mask(frozenset({"mn"[side.rows]}), checks)
                 some = f"tl.max(({mask}).to(tl.int32), {side.rows})"

@@ -25,6 +25,7 @@ from tritongen.emit.bounded import (
     hoist,
     in_some_row,
     is_kept_run,
+    without_rows,
 )
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.kernel_writer import KernelWriter
@@ -75,6 +76,7 @@ def contraction_view(writer: KernelWriter) -> KernelView:
     if isinstance(writer, SlidingWriter):
         forget_columns(writer)
     inside = mask_tile(writer, size)
+    without_rows(writer, heads[0].name, bounds.whole)
     behind, writer.lines = writer.lines, []
     if isinstance(writer, SlidingWriter):
         writer.columns = {d.index for d in kernel.axes[2].digits}

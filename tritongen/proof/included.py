@@ -3,6 +3,9 @@
 `sum[k <= i](a[i, k] * b[k, m])` has no term b[2, m] in row 1. Row 2 has, and on tensor cores both are of one
 product, in which row 1 has 0 * b[2, m]: nothing, but NaN where that is infinite, as in torch.tril(a) @ b. Both
 answers are right, for an element that some row has; of one that no row has nothing is ever seen.
+
+Not here: conditions that name no summed index, `sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0))`, and the segments of a
+ragged product. They say of a whole row whether it has the product: one that has not is 0, whatever others have.
 Input: an op. Output: the op whose products have those terms; None where it has none.
 """
 
@@ -16,7 +19,6 @@ from tritongen.ir.bounds import facts_of
 from tritongen.proof.factors import products_of
 from tritongen.schedule.canonical import free_indices, from_zero
 from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.classes.ragged import as_ragged
 
 
 def with_shared(op: ir.Op) -> ir.Op | None:
@@ -38,14 +40,16 @@ def with_shared(op: ir.Op) -> ir.Op | None:
 
 def _more(head: ir.Nest, node: ir.Reduce, inside: dict[str, ir.Nest], facts) -> ir.Expr:
     """`inside`: temporaries whose factors are multiplied with those that share their rows."""
-    product = as_product(head, inside, facts) or as_ragged(head, inside, facts)
+    product = as_product(head, inside, facts)
     if product is None or head.dtype == "i32":
         return node
     out: ir.Expr = node
     reduce = from_zero(head.fold)
+    summed = {b.index for b in reduce.binders}
+    whole = tuple(g for g in reduce.guards if not indices(g.poly) & summed)
     for factor, others in ((product.left, product.n), (product.right, product.m)):
         elsewhere = {b.index: index(f"{b.index}'") for b in others}
-        if not any(indices(g.poly) & elsewhere.keys() for g in reduce.guards):
+        if not any(indices(g.poly) & elsewhere.keys() for g in reduce.guards if g not in whole):
             continue
         rows = tuple(replace(b, index=f"{b.index}'") for b in others)
         asked = tuple(replace(g, poly=substitute(g.poly, elsewhere)) for g in reduce.guards)
@@ -55,6 +59,6 @@ def _more(head: ir.Nest, node: ir.Reduce, inside: dict[str, ir.Nest], facts) -> 
         term = ir.Call(
             "mul", (zero, shared), head.dtype
         )  # a product: what tf32x3 loses of it counts
-        terms = ir.Reduce("sum", reduce.binders, (), term, head.dtype)
+        terms = ir.Reduce("sum", reduce.binders, whole, term, head.dtype)
         out = ir.Call("add", (out, terms), head.dtype)
     return out

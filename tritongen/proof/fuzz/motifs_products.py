@@ -46,8 +46,12 @@ def contraction(s: Sketch) -> None:
     if s.maybe(0.12):  # a scale of each group along the reduced index
         g = s.tensor((s.define(f"{c} // 2 + 1"),)) if s.maybe(0.3) else None
         product += f" * {g.name}[{k} // 2]" if g else f" * {read(s, {k: c}, 'float', 0.0, 1.0)}"
-    if s.maybe(0.12):
-        product = f"where({k} {s.one('<=', '>=', '!=')} {s.one(i, j)}, {product}, 0)"
+    if s.maybe(0.2):  # of single terms, of a whole row or column, or of both
+        terms = f"{k} {s.one('<=', '>=', '!=')} {s.one(i, j)}"
+        own, size = s.one((i, m), (j, n))
+        whole = s.one(f"{own} >= 2", f"{s.tensor((size,), 'int').name}[{own}] > 0")
+        which = s.weighted({terms: 2, whole: 3, f"{terms} and {whole}": 1})
+        product = f"where({which}, {product}, 0)"
     text = f"sum[{binder}]({product})"
     s.add("contraction", lefts(kept), _behind(s, text, kept))
 
