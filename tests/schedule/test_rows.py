@@ -229,7 +229,7 @@ def test_statistics_across_memory_keep_a_state_a_lane():
     *_, last = launches("batch_norm_train", x, *(torch.empty(64, device="meta"),) * 2)
     blocks = 64 * -(-512 * 520 // last.config["BLOCK"])
     assert last.grid[1] <= 65535 and last.grid[1] * last.config["CHUNK"] >= blocks
-    loop = inspect.getsource(part.kernel.fn).split("for step in")[1].split("mu_sum, var_sum =")[0]
+    loop = inspect.getsource(part.kernel.fn).split("for step in")[1].split("mu, var_sum =")[0]
     assert "tl.sum" not in loop and "lib.take_each(" in loop
 
 
@@ -414,3 +414,8 @@ def test_a_place_that_is_read_before_its_extreme_stays_there():
     for names in ([nest.name for nest in kernel.nests] for kernel in kernels):
         assert names.index("i") < names.index("z") < names.index("y")
     assert "lib.nan_min" not in pipeline.build(text).source
+
+
+@pytest.mark.slow
+def test_means_look_again(run_checks):
+    run_checks("mean_checks.py")

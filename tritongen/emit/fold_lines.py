@@ -6,10 +6,12 @@ reducer is as a monoid stands in `folds.py`; where a fold stands in a kernel, `t
 
 from __future__ import annotations
 
+from math import prod
+
 from tritongen.emit.folds import MONOIDS, NO_PLACE
 from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, is_fractional, with_modulo
+from tritongen.ir.algebra import Poly, is_fractional, poly, with_modulo
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices, lines_of
@@ -65,10 +67,15 @@ def guard_text(writer: KernelWriter, guard: ir.Guard) -> str:
 def end_text(writer: KernelWriter, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:
     """A tile folded along an axis, or to a scalar."""
     kind = ir.kind_of(nest.fold.body.dtype, writer.op)
-    fold = MONOIDS[nest.fold.op]
-    if axis is not None:
-        return fold.end[kind].format(t=tile_text, axis=axis)
-    return fold.whole(kind).format(t=tile_text)
+    fold, given = MONOIDS[nest.fold.op], {"t": tile_text, "axis": axis}
+    text = fold.whole(kind) if axis is None else fold.end[kind]
+    if "{count}" in text:
+        count = prod((b.hi - b.lo for b in nest.fold.binders), start=poly(1))
+        given |= {
+            "inside": term_mask(writer, nest),
+            "count": writer.expr(ir.IndexValue(count, "compute"))[0],
+        }
+    return text.format(**given)
 
 
 def place_of(writer: KernelWriter, nest: ir.Nest) -> str:

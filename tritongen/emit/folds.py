@@ -17,7 +17,7 @@ NO_PLACE = "2147483647"  # the place of a masked lane: later than any other
 class Monoid:
     """Texts by the kind of the terms: float, int, bool; LOWEST and HIGHEST stand for the ends of an int type.
 
-    `{a}` and `{b}` are states, `{t}` is one of many lanes.
+    `{a}` and `{b}` are states, `{t}` is one of many lanes, of which a mean's hold `{count}` terms where `{inside}`.
     """
 
     start: dict[str, str]  # what an empty or masked lane holds: of two variables, the first
@@ -74,6 +74,10 @@ MONOIDS = {
         },
     ),
 }
+# Of a tile in registers alone: a walk takes a mean with the squares about it (`PAIRS`).
+MONOIDS["mean"] = Monoid(
+    {"float": "0.0"}, {}, {"float": "lib.mean_of({t}, {inside}, {count}, {axis})"}
+)
 MONOIDS["any"], MONOIDS["all"] = MONOIDS["max"], MONOIDS["min"]
 MONOIDS |= {f"arg{extreme}": _of_places(extreme) for extreme in ("max", "min")}
 
@@ -103,7 +107,11 @@ PAIRS = {
         "lib.shift_sumexp({state}, {shift}, {terms})",
     ),
     "moments": Paired(
-        (("{first}", ROW, "0.0"), ("{second}", ROW, "0.0"), ("{second}_count", ROW, "0.0")),
+        (
+            ("{first}", ROW, 'float("nan")'),
+            ("{second}", ROW, "0.0"),
+            ("{second}_count", ROW, "0.0"),
+        ),
         "{state} = lib.take_moments({state}, {x}, inside, {count})",
         "lib.merge_moments({parts})",
     ),
@@ -115,7 +123,7 @@ BY_LANE = {
         state=(("mean", LANE, "0.0"), ("squares", LANE, "0.0"), ("count", "(1, BLOCK)", "0.0")),
         counted="{s[2]} += ({columns}).to({dtype})",
         take="{s[0]}, {s[1]} = lib.take_each({state}, {x}, inside)",
-        left=("{s[0]} * {s[2]}", "{s[1]}", "{s[2]}"),
+        left=("{s[0]}", "{s[1]}", "{s[2]}"),
         stored=("{first}", "{second}", "tl.sum({s[2]}, 1, keep_dims=True)"),
     )
 }
@@ -167,6 +175,7 @@ def combined(combine: str, total: str, value: tuple[str, int]) -> str:
 # The value that a masked lane must hold for the fold not to notice it, as a number.
 IDENTITY = {
     "sum": 0.0,
+    "mean": 0.0,
     "prod": 1.0,
     "max": float("-inf"),
     "min": float("inf"),

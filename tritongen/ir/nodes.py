@@ -188,8 +188,8 @@ class Reduce:
 
     The accumulator has the body's dtype, which for argmax and argmin differs from the result (i64:
     the value that the index has at the term; of several indices, which start at 0, the term's
-    row-major number; -1 where there is no term). `mean` is a sum and a division. `sum` with no
-    binder is a guarded term.
+    row-major number; -1 where there is no term). `mean` is a sum and a division, but where
+    `schedule/means.py` makes it a fold of a kernel. `sum` with no binder is a guarded term.
     """
 
     op: str

@@ -219,34 +219,53 @@ def shift_sumexp(m, s, shift, count):
 
 
 @triton.jit
-def take_moments(total, squares, n, x, inside, count):
-    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
-    more = count.to(total.dtype)
-    block = tl.sum(x, 1, keep_dims=True)
-    t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.where(n > 0, n, 1.0)
-    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
-    return total + block, squares, n + more
+def nearer(mean, rest):
+    """A mean, and the mean of what it leaves of its terms: of large ones the first is rounded, the second is not."""
+    return mean + tl.where(tl.abs(rest) < float("inf"), rest, 0.0)
 
 
 @triton.jit
-def merge_moments(totals, squares, counts):
-    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
-    total = tl.sum(totals, 1, keep_dims=True)
+def mean_of(x, inside, count, axis: tl.constexpr = None):
+    """The mean of `count` values, which lie inside; outside x is 0. Of equal values it is that value."""
+    mean = tl.sum(x, axis, keep_dims=axis is not None) / count
+    rest = tl.where(inside, x - mean, 0.0)
+    return nearer(mean, tl.sum(rest, axis, keep_dims=axis is not None) / count)
+
+
+@triton.jit
+def take_block(mean, squares, n, x, inside, more, axis: tl.constexpr):
+    """The mean of n values and the sum of (x - mean)**2, with a block of so many more (Chan, Golub and LeVeque)."""
+    block = mean_of(x, inside, more, axis)
+    t = tl.where(inside, x - block, 0.0)
+    mean = tl.where(n > 0, mean, block)
+    apart = block - mean
+    squares += tl.sum(t * t, axis, keep_dims=axis is not None)
+    squares += apart * (apart * (n * (more / (n + more))))
+    near = tl.abs(apart) < float("inf")
+    return tl.where(near, mean + apart * (more / (n + more)), mean + block), squares, n + more
+
+
+@triton.jit
+def take_moments(mean, squares, n, x, inside, count):
+    """Of each row."""
+    return take_block(mean, squares, n, x, inside, count.to(squares.dtype), 1)
+
+
+@triton.jit
+def merge_moments(means, squares, counts):
+    """The mean and the sum of (x - mean)**2 of rows, from those of their parts; NaN is the mean of nothing."""
+    means = tl.where(counts > 0, means, 0.0)
     n = tl.sum(counts, 1, keep_dims=True)
-    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
-    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+    mean = tl.sum(means * counts, 1, keep_dims=True) / n
+    mean = nearer(mean, tl.sum((means - mean) * counts, 1, keep_dims=True) / n)
+    apart = tl.where(counts > 0, means - mean, 0.0)
+    return mean, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 
 
 @triton.jit
-def take_lines(total, squares, n, x, inside, count):
-    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
-    more = count.to(total.dtype)
-    block = tl.sum(x)
-    t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.where(n > 0, n, 1.0)
-    squares += tl.sum(t * t) + apart * (apart * (n * (more / (n + more))))
-    return total + block, squares, n + more
+def take_lines(mean, squares, n, x, inside, count):
+    """Of a whole tile."""
+    return take_block(mean, squares, n, x, inside, count.to(squares.dtype), None)
 
 
 @triton.jit

@@ -26,6 +26,7 @@ from tritongen.schedule.digits import split_all
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
+from tritongen.schedule.means import with_means
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Plan
 
@@ -50,6 +51,7 @@ def plan_op(
     facts = facts_of(op)
     nests, groups = best_form(op, facts, only)
     outputs = {o.name for o in op.outputs}
+    nests, groups = with_means(nests, groups, facts, outputs)
     dims = {t.name: t.dims for t in (*op.tensors, *op.outputs)} | {
         n.name: n.dims for n in nests if n.name not in outputs
     }

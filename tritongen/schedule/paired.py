@@ -1,11 +1,14 @@
 """Paired folds: two folds of one row, the second waiting for the first, that one pass can take together.
 
     m = max[d](x)         s = sum[d](exp(x - m))       softmax and its kin
-    t = sum[d](x)         q = sum[d]((x - t / D)**2)   mean and variance
+    m = mean[d](x)        q = sum[d]((x - m)**2)       mean and variance
 
 A pass in blocks keeps the state of both and merges each block's into it, since the second fold over two
 blocks follows from those over each and the firsts. What a kind is, algebraically, is its matcher here; the text
 of its steps is its row in `emit/folds.py`. Every other pair of folds takes one pass each.
+
+`mean` is a sum and a division elsewhere. In rows it is a fold of its own (`means.py`), so that what is left of large
+terms that are near one another has all its digits: x - mean(x) of a constant row is 0, and not what the sum lost.
 """
 
 from __future__ import annotations
@@ -65,8 +68,8 @@ def max_sumexp(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
 
 
 def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
-    """sum(x), then sum((x - mean)**2): from (sum, squares about the own mean, count), by Chan's merge."""
-    if (first.fold.op, second.fold.op) != ("sum", "sum"):
+    """mean(x), then sum((x - mean)**2): from (mean, squares about it, count), by Chan's merge."""
+    if first.fold.op not in ("sum", "mean") or second.fold.op != "sum":
         return None
     match row.open(second.fold.body, every=True):
         case ir.Call("pow_int", (apart, ir.Const(2))) | ir.Call("square", (apart,)):
@@ -76,14 +79,20 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
         case _:
             return None
     match apart:
-        case ir.Call("sub", (term, ir.Call("div", (ir.Read(tensor), ir.IndexValue(count))))) if (
-            tensor == first.name
-        ):
-            if _alike(term, row.open(first.fold.body, every=True)) and same(
-                row.facts, count, row.count
-            ):
+        case ir.Call("sub", (term, mean)) if is_mean(mean, first, row):
+            if _alike(term, row.open(first.fold.body, every=True)):
                 return Pair("moments", first.name, second.name, None)
     return None
+
+
+def is_mean(e: ir.Expr, fold: ir.Nest, row: Row) -> bool:
+    """Whether it is the mean of a row, of which `fold` is the sum, or that mean."""
+    match e:
+        case ir.Read(tensor):
+            return tensor == fold.name and fold.fold.op == "mean"
+        case ir.Call("div", (ir.Read(tensor), ir.IndexValue(count))):
+            return tensor == fold.name and same(row.facts, count, row.count)
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +113,15 @@ KINDS = {
 }
 
 
+def row_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> Row:
+    col = frozenset(b.index for n in nests if isinstance(n.body, ir.Reduce) for b in binders_of(n))
+    return Row({n.name: n for n in nests}, col, count, facts)
+
+
 def pairs_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> tuple[Pair, ...]:
     """The pairs among the folds of one row; a fold belongs to one at most."""
     folds = [n for n in nests if isinstance(n.body, ir.Reduce)]
-    col = frozenset(b.index for n in folds for b in binders_of(n))
-    row = Row({n.name: n for n in nests}, col, count, facts)
+    row = row_of(nests, count, facts)
     found: list[Pair] = []
     for k, second in enumerate(folds):
         taken = {name for pair in found for name in (pair.first, pair.second)}

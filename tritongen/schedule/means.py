@@ -1,0 +1,81 @@
+"""Means of rows as folds: where the squares about a mean are summed up beside it.
+
+    mu_sum[n] = sum[d](x[n, d]);  mu[n] = mu_sum[n] / D      is    mu[n] = mean[d](x[n, d])
+
+in kernels of rows. Of large terms that are near one another a sum loses digits that x - mu then shows, and a norm
+divides that by next to nothing: layer_norm of a row of equal numbers must be 0. A fold for the mean looks again at what
+it leaves of its terms. Input and output: nests, and their groups; whoever reads the sum for its mean reads that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.bounds import Facts
+from tritongen.schedule.canonical import tensors_read
+from tritongen.schedule.classes.rows import slid
+from tritongen.schedule.members import Group
+from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of
+from tritongen.schedule.plan import Axis
+
+Nests = tuple[ir.Nest, ...]
+
+
+def with_means(
+    nests: Nests, groups: list[Group], facts: Facts, outputs: Collection[str]
+) -> tuple[Nests, list[Group]]:
+    for k, group in enumerate(groups):
+        if group.kind != "rows" or slid(group.nests, group.row, group.col, facts):
+            continue
+        count = Axis("col", group.col).extent
+        pairs = pairs_of(group.nests, count, facts)
+        for first in [pair.first for pair in pairs if pair.kind == "moments"]:
+            row = row_of(groups[k].nests, count, facts)
+            fold = _fold(row, first, outputs, {n.name for n in nests})
+            every = [_with_fold(part, fold, row, first) for part in (nests, *map(_nests, groups))]
+            read = set(outputs).union(*(tensors_read(n.body) for part in every for n in part))
+            nests, *parts = (_without(part, first, read) for part in every)
+            groups = [replace(g, nests=p) for g, p in zip(groups, parts, strict=True)]
+    return nests, groups
+
+
+def _nests(group: Group) -> Nests:
+    return group.nests
+
+
+def _fold(row: Row, first: str, outputs: Collection[str], taken: set[str]) -> ir.Nest:
+    """Called as the line that divides, if one does nothing else."""
+    total = row.nests[first]
+    lines = (n for n in row.nests.values() if n.name not in outputs and is_mean(n.body, total, row))
+    mean = replace(total.fold, op="mean")
+    if (line := next(lines, None)) is not None:
+        return replace(line, body=mean)
+    name = f"{first}_mean"
+    while name in taken:
+        name += "_"
+    return replace(total, name=name, body=mean)
+
+
+def _with_fold(nests: Nests, fold: ir.Nest, row: Row, first: str) -> Nests:
+    """The fold behind the sum, where that is one of the nests, and read by all in its place."""
+    total = row.nests[first]
+
+    def change(e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Call) and is_mean(e, total, row):
+            return replace(e.args[0], tensor=fold.name)
+        return e
+
+    found: list[ir.Nest] = []
+    for nest in nests:
+        if nest.name != fold.name:
+            found.append(replace(nest, body=ir.rebuild(nest.body, change)))
+        if nest.name == first:
+            found.append(fold)
+    return tuple(found)
+
+
+def _without(nests: Nests, first: str, read: Collection[str]) -> Nests:
+    """The sum stays where it is read for something else."""
+    return tuple(n for n in nests if n.name != first or first in read)
