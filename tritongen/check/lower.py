@@ -8,13 +8,13 @@ guard, a macro its body. Not here: left sides and lines (`lines`), dtypes of ope
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from tritongen.check import functions, macros
+from tritongen.check.binders import binders_of
 from tritongen.check.coordinates import at_least, coordinate
 from tritongen.check.guards import split_guards
-from tritongen.check.ranges import ZERO, Frame, binders_of
-from tritongen.check.reads import fetch_of, read_at
+from tritongen.check.ranges import ZERO, Frame
+from tritongen.check.reads import read_at
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.values import (
@@ -33,6 +33,7 @@ from tritongen.ir.algebra import Poly, extreme, index, indices, is_size, poly, s
 from tritongen.ir.functions import FUNCTIONS, OPERATORS
 from tritongen.ir.nodes import (
     BATCH,
+    REFUSES_EMPTY,
     Binder,
     Cast,
     Const,
@@ -156,9 +157,11 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
 
 # ---- reducers -----------------------------------------------------------------------------------
 def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
-    binders, guards = binders_of(scope, frame, node, partial(fetch_of, scope))
+    binders, guards = binders_of(scope, frame, node, lower)
     if node.op in ("argmax", "argmin"):
         _places(scope, node, binders, guards)
+    if node.op in REFUSES_EMPTY:
+        _refuse_empty(scope, node, binders)
     inner = frame.inside({b.index: (b.lo, b.hi) for b in binders}, guards)
     before = len(scope.report.diagnostics)
     body = lower(scope, inner, node.body)
@@ -185,8 +188,11 @@ def _places(
             help=f"bound them in the body: `{node.op}[{names}](where(..., ..., "
             f"{'-inf' if node.op == 'argmax' else 'inf'}))`",
         )
+
+
+def _refuse_empty(scope: Scope, node: ast.Reduce, binders: tuple[Binder, ...]) -> None:
+    """Over an empty dim torch raises; a bound may leave nothing, which is -inf, or the place -1."""
     for own, b in zip(node.binders, binders, strict=True):
-        # Over an empty dim torch raises; a bound may leave nothing, which is -1.
         if own.low is None and own.high is None and b.index != BATCH:
             shown = f"{text(b.hi)} > 0 ({node.op} over `{b.index}`)"
             scope.require(Require(b.hi, ">", ZERO, shown, "bounds"))

@@ -23,6 +23,7 @@ from tritongen.ir.batches import batched, read_by
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
+    REFUSES_EMPTY,
     Define,
     Op,
     Reduce,
@@ -152,14 +153,16 @@ def _typed(
         text=text_of(op),
         **details,
     )
-    return replace(typed, facts=(*typed.facts, *places_of_batches(typed)))
+    return replace(typed, facts=(*typed.facts, *terms_of_batches(typed)))
 
 
-def places_of_batches(op: Op) -> tuple[Require, ...]:
-    """That argmax and argmin over `...` have a term: torch raises over an empty dim."""
+def terms_of_batches(op: Op) -> tuple[Require, ...]:
+    """That max, min, argmax and argmin over `...` have a term: torch raises over an empty dim."""
     found = {}
     for e in (e for nest in op.nests for e in walk(nest.body)):
-        if isinstance(e, Reduce) and e.is_place and any(b.index == BATCH for b in e.binders):
+        if not isinstance(e, Reduce) or e.op not in REFUSES_EMPTY:
+            continue
+        if any(b.index == BATCH for b in e.binders):
             own = read_by(op, e) or {t.name for t in batched(op)}
             shown = f"... > 0 ({e.op} over `...` of {', '.join(f'`{t}`' for t in sorted(own))})"
             found[shown] = Require(BATCH_SIZE, ">", poly(0), shown, "bounds", tuple(sorted(own)))

@@ -8,25 +8,21 @@ the dims that the index subscripts alone in reads without `else`; those in reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from tritongen.check.coordinates import FetchOf, coordinate
+from tritongen.check.coordinates import coordinate
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import parts, reads
 from tritongen.errors import Fix, fix_at
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
-    Idx,
     Poly,
-    affine,
     denominator,
-    extreme,
     floordiv,
     index,
     is_fractional,
-    is_size,
     numerator,
     poly,
     text,
@@ -145,7 +141,19 @@ def _left_bound(scope: Scope, left: ast.Binder) -> Poly:
     if left.high is None:
         scope.report.fail("E105", "a dim needs an upper bound", left.span)
     high = coordinate(scope, left.high, frozenset(), None)
-    return _whole(scope, high if left.high_strict else high + 1)
+    return whole(scope, high if left.high_strict else high + 1)
+
+
+def whole(scope: Scope, end: Poly) -> Poly:
+    """An end of a range: `/` is exact, so what a call divides has to be a multiple."""
+    if not is_fractional(end):
+        return end
+    over, under = numerator(end), denominator(end)
+    if bounds.prove(over % under, "==", ZERO, scope.known) is not True:
+        rest = unparse(ast.Binary("%", poly_ast(over), poly_ast(under)))
+        shown = f"{rest} == 0 (for `{text(end)}`)"
+        scope.require(Require(over % under, "==", ZERO, shown, "bounds"))
+    return floordiv(over, under)
 
 
 def wrong_rank(
@@ -202,7 +210,7 @@ def range_from_reads(
     Reads without `else` come first, and must agree, at the call at the latest. Reads with `else` are
     asked where there are no others, and never ask anything of the call.
     """
-    found = _alone(scope, inside, i.name)
+    found = alone(scope, inside, i.name)
     plain = [(dim, read) for dim, read in found if read.fill is None]
     if plain:
         (first, _), *others = plain
@@ -223,7 +231,7 @@ def range_from_reads(
     scope.report.fail("E203", message, i.span, help=help, fix=fix)
 
 
-def _alone(scope: Scope, inside: ast.Assign | ast.Reduce, name: str) -> list[tuple[Poly, ast.Read]]:
+def alone(scope: Scope, inside: ast.Assign | ast.Reduce, name: str) -> list[tuple[Poly, ast.Read]]:
     """The dims that the index subscripts alone, and where."""
     dims = _subscripted(scope, inside, name)
     return [(dim, read) for dim, read, i in dims if isinstance(i, ast.Name)]
@@ -261,7 +269,7 @@ def _bounded(
     for i in inside.binders if isinstance(inside, ast.Reduce) else inside.indices or ():
         if isinstance(i, (ast.Name, ast.Binder)) and i.name != BATCH:
             whole = i if isinstance(i, ast.Binder) else ast.Binder(i.name)
-            found = _alone(scope, inside, i.name)
+            found = alone(scope, inside, i.name)
             given = any(r.fill is None for _, r in found) or len({dim for dim, _ in found}) == 1
             dims = [dim for dim, _, _ in _subscripted(scope, inside, i.name)]
             dims = [end] if i is at and end is not None else dims
@@ -282,90 +290,3 @@ def _unbounded(inside: ast.Assign | ast.Reduce, i: ast.Name | ast.Binder) -> str
         condition = unparse(replace(i, low=None))
         return f"end it at a size, and write `where({condition}, ..., ...)` for what is reduced"
     return f"no dim is read with it: write where it ends, as in `{i.name} < 8`"
-
-
-# ---- reducers -----------------------------------------------------------------------------------
-def binders_of(
-    scope: Scope, frame: Frame, node: ast.Reduce, fetch_in: Callable[[Frame], FetchOf]
-) -> tuple[tuple[Binder, ...], tuple[Guard, ...]]:
-    """The box of a reducer, and the guards that its bounds leave; a bound may name an index before it."""
-    binders: list[Binder] = []
-    guards: list[Guard] = []
-    for b in node.binders:
-        if b.name == BATCH:
-            binders.append(Binder(BATCH, ZERO, BATCH_SIZE))
-            continue
-        lo, below = _low(scope, frame, b, fetch_in(frame))
-        hi, above = _high(scope, frame, b, fetch_in(frame), node)
-        binders.append(Binder(b.name, lo, hi))
-        frame = frame.inside({b.name: (lo, hi)}, (*below, *above))
-        guards += (*below, *above)
-    return tuple(binders), tuple(guards)
-
-
-def _low(
-    scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf
-) -> tuple[Poly, tuple[Guard, ...]]:
-    if b.low is None:
-        return ZERO, ()
-    low = coordinate(scope, b.low, frame.names, fetch) + (1 if b.low_strict else 0)
-    if is_size(low):
-        return _whole(scope, low), ()
-    low, divides = _dividing(low)
-    ends = _covering(scope, frame, low, -1)
-    lo = ZERO if ends is None else extreme("min", ends)
-    return lo, (*divides, Guard(index(b.name) - low, ">="))
-
-
-def _high(
-    scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf, node: ast.Reduce
-) -> tuple[Poly, tuple[Guard, ...]]:
-    """hi and its guards; a bound that is read at run time leaves the box to the dims."""
-    if b.high is None:
-        return range_from_reads(scope, node, b), ()
-    high = coordinate(scope, b.high, frame.names, fetch) + (0 if b.high_strict else 1)
-    if is_size(high):
-        return _whole(scope, high), ()
-    high, divides = _dividing(high)
-    guards = (*divides, Guard(high - 1 - index(b.name), ">="))
-    ends = _covering(scope, frame, high, 1)
-    if ends is None:
-        return range_from_reads(scope, node, b), guards
-    return extreme("max", ends), guards
-
-
-def _whole(scope: Scope, end: Poly) -> Poly:
-    """An end of a range: `/` is exact, so what a call divides has to be a multiple."""
-    if not is_fractional(end):
-        return end
-    over, under = numerator(end), denominator(end)
-    if bounds.prove(over % under, "==", ZERO, scope.known) is not True:
-        rest = unparse(ast.Binary("%", poly_ast(over), poly_ast(under)))
-        shown = f"{rest} == 0 (for `{text(end)}`)"
-        scope.require(Require(over % under, "==", ZERO, shown, "bounds"))
-    return floordiv(over, under)
-
-
-def _dividing(end: Poly) -> tuple[Poly, tuple[Guard, ...]]:
-    """A bound that speaks of an index, in whole numbers: where it is none there are no terms."""
-    if not is_fractional(end):
-        return end, ()
-    over, under = numerator(end), denominator(end)
-    return floordiv(over, under), (Guard(over % under, "=="),)
-
-
-def _covering(scope: Scope, frame: Frame, p: Poly, direction: int) -> tuple[Poly, ...] | None:
-    """The ends of p over the indices in force, in the names of the spec where they are plain."""
-    split = affine(p)
-    if split is not None:
-        factors, end = split
-        for atom, factor in factors.items():
-            sign = factor.constant
-            if not isinstance(atom, Idx) or sign is None or atom.name not in frame.ranges:
-                break
-            lo, hi = frame.ranges[atom.name]
-            end = end + factor * (lo if (sign > 0) == (direction < 0) else hi - 1)
-        else:
-            return (end,)
-    facts = frame.facts(scope)
-    return bounds.corners(p, facts) if direction < 0 else bounds.peaks(p, facts)

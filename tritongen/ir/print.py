@@ -21,7 +21,6 @@ from tritongen.ir.algebra import (
     Idx,
     Poly,
     Sym,
-    affine,
     indices,
     is_size,
     poly,
@@ -31,12 +30,15 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.batches import mean_of
+from tritongen.ir.ends import box_end
 from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.known import facts_of
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
     FLOATS,
     INTS,
+    REFUSES_EMPTY,
     Binder,
     Call,
     Cast,
@@ -231,14 +233,19 @@ class _Printer:
 
     def implied(self, index: str, body: Expr) -> Poly | None:
         """The dim that the index subscripts alone in reads without `else`, or in those with one."""
+        plain, padded = self.alone(index, body)
+        found = plain or padded
+        return found.pop() if len(found) == 1 else None
+
+    def alone(self, index: str, body: Expr) -> tuple[set[Poly], set[Poly]]:
+        """The dims that the index subscripts alone, in reads without `else` and with one."""
         plain: set[Poly] = set()
         padded: set[Poly] = set()
         for tensor, coords, fill in reads_of(body):
             pairs = zip(coords, self.dims[tensor], strict=True)
             found = {d for c, d in pairs if c == poly(Idx(index))}
             (plain if fill is None else padded).update(found)
-        found = plain or padded
-        return found.pop() if len(found) == 1 else None
+        return plain, padded
 
     def expr(self, expr: Expr) -> ast.Expr:
         match expr:
@@ -319,31 +326,48 @@ class _Printer:
 
     def binder(self, b: Binder, r: Reduce, guards: list[Guard]) -> ast.Binder:
         """The binder with its range and the guards that are bounds of it, which it takes away."""
-        body = r.body
         if b.index == BATCH:
             return ast.Binder(BATCH)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
-        plain = self.implied(b.index, body) == b.hi and self.agree(b, guards)
-        plain = plain and not (r.is_place and self.may_be_empty(b))
+        plain = self.implied(b.index, r.body) == b.hi and self.agree(b, guards)
+        plain = plain and not (r.op in REFUSES_EMPTY and self.may_be_empty(b))
         high = None if plain else poly_ast(b.hi)
         result = ast.Binder(b.index, low, False, high, True)
-        taken = set()
-        for guard in tuple(guards):
-            found = bound_of(b.index, guard.poly) if guard.op == ">=" else None
-            if found is None or found[0] in taken or not self.gives_range(b, body, *found):
+        for upper in (False, True):
+            said = self.said(b, r, guards, upper)
+            if not said:
                 continue
-            upper, bound = found
-            taken.add(upper)
-            e, strict = bound_ast(upper, bound)
+            strict = bound_ast(upper, said[0][1])[1]
+            offset = (1 if upper else -1) if strict else 0
+            ends = tuple(poly_ast(bound + offset) for _, bound in said)
+            end = ends[0] if len(ends) == 1 else ast.Call("min" if upper else "max", ends)
             if upper:
-                result = replace(result, high=e, high_strict=strict)
+                result = replace(result, high=end, high_strict=strict)
             else:
-                result = replace(result, low=e, low_strict=strict)
-            guards.remove(guard)
+                result = replace(result, low=end, low_strict=strict)
+            for guard, _ in said:
+                guards.remove(guard)
         return result
 
+    def said(
+        self, b: Binder, r: Reduce, guards: list[Guard], upper: bool
+    ) -> list[tuple[Guard, Poly]]:
+        """The guards that are one end of a binder, with what it is; none where the checker makes another box of it."""
+        pairs = ((g, bound_of(b.index, g.poly)) for g in guards if g.op == ">=")
+        found = [(g, f[1]) for g, f in pairs if f is not None and f[0] == upper]
+        found = [(g, e) for g, e in found if indices(e) <= self.ranges.keys()]
+        if all(is_size(e) for _, e in found):
+            return []
+        plain, _ = self.alone(b.index, r)
+        dims = next(iter(plain)) if len(plain) == 1 else None
+        ends = tuple(e + 1 if upper else e for _, e in found)
+        end = box_end(ends, dims, self.ranges, lambda: facts_of(self.op), upper)
+        if end is None:
+            end = self.implied(b.index, r) if upper else poly(0)
+        return found if end == (b.hi if upper else b.lo) and len(plain) < 2 else []
+
     def may_be_empty(self, b: Binder) -> bool:
-        """Whether no fact says that there is a term, as an argmax without a bound does."""
+        """Whether no fact says that there is a term, as a max or argmax without a bound does."""
         facts = (f for f in self.op.facts if isinstance(f, Require))
         return not any((f.left, f.op, f.right) == (b.hi, ">", poly(0)) for f in facts)
 
@@ -352,24 +376,6 @@ class _Printer:
         read = (a for g in guards for a in walk_poly(g.poly) if isinstance(a, Fetch))
         pairs = (p for a in read for p in zip(a.coords, self.dims[a.tensor], strict=True))
         return all(dim == b.hi for coordinate, dim in pairs if coordinate == poly(Idx(b.index)))
-
-    def gives_range(self, b: Binder, body: Expr, upper: bool, bound: Poly) -> bool:
-        """Whether the checker makes the binder's end of the bound: the furthest that it reaches."""
-        if any(name not in self.ranges for name in indices(bound)) or is_size(bound):
-            return False
-        if any(isinstance(atom, Fetch) for atom in walk_poly(bound)):
-            end = self.implied(b.index, body) if upper else poly(0)
-            return end == (b.hi if upper else b.lo)
-        split = affine(bound)
-        if split is None:
-            return False
-        factors, end = split
-        for atom, factor in factors.items():
-            if not isinstance(atom, Idx) or factor.constant is None:
-                return False
-            lo, hi = self.ranges[atom.name]
-            end = end + factor * (hi - 1 if (factor.constant > 0) == upper else lo)
-        return end + 1 == b.hi if upper else end == b.lo
 
     def identity(self, r: Reduce) -> ast.Expr:
         """What a term that a guard drops counts as."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritongen.ir.algebra import Poly, indices, is_size, poly
-from tritongen.ir.bounds import takes_all
+from tritongen.ir.bounds import prove, takes_all
 from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
@@ -347,9 +347,9 @@ class _Body(Dims):
         return kind_of(dtype, self.function.op) == "int" and dtype != "i64"
 
     def extreme(self, r: Reduce, value: Code) -> Code:
-        """torch refuses the maximum of nothing."""
+        """torch refuses the maximum of nothing, which a bound may leave."""
         extents = [b.hi - b.lo for b in r.binders]
-        open_ends = [e for e in extents if e.constant is None or e.constant <= 0]
+        open_ends = [e for e in extents if prove(e, ">", poly(0), self.function.facts) is not True]
         if not open_ends:
             return value
         some = " and ".join(dict.fromkeys(f"{self.size(e)} > 0" for e in open_ends))

@@ -61,9 +61,35 @@ def pointwise(s: Sketch) -> None:
     s.add("pointwise", lefts(env), values(s, env, kind, 3, 0.3), kind)
 
 
+def between(s: Sketch, k: str, size: str, kept: dict[str, str]) -> dict[str, float]:
+    """Bounds by indices of any dims, shorter or longer than that of k: windows, and ends by min and max."""
+    named = [(i, d) for i, d in kept.items() if i not in ("...", "0")]
+    if not named or not s.maybe(0.3):
+        return {}
+    (i, d), (j, _) = s.random.choice(named), s.random.choice(named)
+    w = s.one("1", "2", "3", "9")
+    forms: dict[str, float] = {
+        f"{i} - {w} < {k} <= {i}": 4,
+        f"{i} <= {k} < {i} + {w}": 3,
+        f"{i} - {w} < {k} <= {j}": 2,
+        f"{k} <= {i}": 1,
+        f"{k} > {i}": 1,
+        f"max({i} - {w}, 0) <= {k} < min({i} + {w}, {size})": 3,
+        f"min({i}, {j} + {w}) <= {k} <= max({i}, {j})": 2,
+        f"{k} < max({i}, {w})": 1,
+    }
+    if s.maybe(0.4):
+        count = f"{s.tensor((d,), 'int').name}[{i}]"
+        forms |= {
+            f"{i} - {w} < {k} < min({i} + {w}, {count})": 4,
+            f"min({i}, {count}) <= {k} < max({count} + 1, {i})": 3,
+        }
+    return forms
+
+
 def bounds(s: Sketch, index: str, size: str, kept: dict[str, str]) -> str:
     """A binder, with a bound or without."""
-    forms = {index: 10.0}
+    forms = {index: 10.0} | between(s, index, size, kept)
     alike = [i for i, d in kept.items() if d == size]
     plain = [(i, d) for i, d in kept.items() if i not in ("...", "0")]
     if alike:
@@ -158,6 +184,7 @@ def scan(s: Sketch) -> None:
     )
     relation = s.weighted(
         {f"{k} <= {axis}": 5, f"{k} < {axis}": 3, f"{k} >= {axis}": 3, f"{k} > {axis}": 3}
+        | between(s, k, size, env)
     )
     if kind == "bool":
         body = f"({body}) and {read(s, inner, 'float', 0.0, 1.0)} > 0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritongen.proof.fuzz.expressions import number, par, read
-from tritongen.proof.fuzz.motifs import lefts
+from tritongen.proof.fuzz.motifs import between, lefts
 from tritongen.proof.fuzz.sketch import Sketch
 
 
@@ -57,7 +57,7 @@ def contraction(s: Sketch) -> None:
 
 
 def _binder(s: Sketch, k: str, size: str, kept: dict[str, str]) -> str:
-    forms = {k: 6.0}
+    forms = {k: 6.0} | between(s, k, size, kept)
     alike = [i for i, d in kept.items() if d == size and i != "..."]
     if alike:
         forms |= {f"{k} <= {alike[0]}": 4, f"{k} < {alike[0]}": 1, f"{k} >= {alike[-1]}": 2}
