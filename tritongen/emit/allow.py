@@ -109,7 +109,7 @@ def _inside(node: ast.AST, bound: Set[str]) -> Iterator[tuple[ast.AST, Set[str]]
                 yield child, inner if isinstance(child, ast.stmt) else bound
         case ast.GeneratorExp(element, generators) | ast.ListComp(element, generators):
             targets = (name for g in generators for name in walked.names(g.target))
-            inner = bound.union(n.id for n in targets)
+            inner = bound | {n.id for n in targets}
             yield element, inner
             for k, part in enumerate(generators):
                 yield from ((child, inner) for child in (part.target, *part.ifs))
