@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tritongen.runtime.precision import precision
 
 __version__ = "0.1.0"
-LANGUAGE = "1.1"  # of specs: docs/language.md; what changed its meaning is in CHANGELOG.md
+LANGUAGE = "1.2"  # of specs: docs/language.md; what changed its meaning is in CHANGELOG.md
 __all__ = ["SpecError", "compile_expr", "compile_op", "load", "nn", "precision"]
 
 

@@ -1,6 +1,6 @@
 """Bounds that are conditions, and what they mean in torch: a mask over the values of the dim.
 
-    f, wanted = op_of("i - w < j <= i"), masked("i - w < j <= i", operands)
+f, wanted = op_of("i - w < j <= i"), masked("i - w < j <= i", operands)
 """
 
 from __future__ import annotations
@@ -74,3 +74,16 @@ def masked(mask: torch.Tensor, given: tuple[torch.Tensor, ...]) -> tuple[torch.T
         torch.where(some, lowest.argmax(1), -1),
         (mask & (s > 1)).any(1),
     )
+
+
+EMPTY = {
+    "max[d](x[n, d])": (3, 0),
+    "min[d, e < 2](x[n, d] + e)": (0, 0),
+    "max[k](exp(x[n, k])) + sum[d](x[n, d])": (3, 0),
+    "max[...](u[n, ...])": (3, 0, 4),
+}
+
+
+def op_of_empty(value: str) -> str:
+    operand = "u: T[N, ...]" if "..." in value else "x: T[N, D]"
+    return f"op f<T: float>({operand}) -> y: T[N] {{ y[n] = {value} }}"

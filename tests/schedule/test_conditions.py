@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tritongen
 from tests.schedule.conditions import (
     CONDITIONS,
+    EMPTY,
     SIZES,
     call_of,
     mask_of,
     masked,
     op_of,
+    op_of_empty,
     operands,
 )
 
@@ -69,3 +72,28 @@ def test_an_own_line_for_an_end_starts_where_its_index_does():
     mask = (2 <= k) & (k < 6) & (j >= k - 1) & (j >= 1) & ((j < k) | (j < w[:, None, None]))
     wanted = torch.where(mask, x[:, :, None] * x[:, None, :], 0).sum((1, 2))
     torch.testing.assert_close(f(x, w), wanted)
+
+
+@pytest.mark.parametrize("value", EMPTY)
+def test_an_extreme_of_an_empty_dim_raises(value):
+    """In a call, in one with a gradient, under vmap, where shapes are all that is known, and in the reference."""
+    f, x = tritongen.compile_op(op_of_empty(value)), torch.randn(EMPTY[value])
+    with pytest.raises(ValueError, match="requires (D|...) > 0"):
+        f(x)
+    with pytest.raises(ValueError, match="requires (D|...) > 0"):
+        f(x.requires_grad_())
+    with pytest.raises(ValueError, match="requires (D|...) > 0"):
+        torch.func.vmap(f)(x.detach()[None])
+    with FakeTensorMode(), pytest.raises(ValueError, match="requires (D|...) > 0"):
+        f(torch.empty(EMPTY[value]))
+    with pytest.raises(IndexError, match="non-zero size"):
+        f.reference(x.detach())
+
+
+def test_an_empty_bound_leaves_nothing():
+    f = tritongen.compile_op("op f(x: f32[N, D]) -> y: f32[N] { y[n] = max[d < D](x[n, d]) }")
+    x = torch.randn(3, 0, requires_grad=True)
+    f(x).sum().backward()
+    assert f(x).tolist() == [-torch.inf] * 3 and x.grad.shape == (3, 0)
+    softmax = tritongen.compile_op("op f(x: f32[N, D]) -> y: f32[N, D] { y = softmax(x) }")
+    assert softmax(x).shape == torch.softmax(x, 1).shape

@@ -32,7 +32,12 @@ from tritongen.ir.dtypes import NARROW_FLOATS as NARROW_FLOATS
 
 BATCH = "..."  # the name of the batch index and of its extent
 BATCH_SIZE = poly(Sym(BATCH))
-REFUSES_EMPTY = ("max", "min", "argmax", "argmin")  # reducers that take no empty dim, but no terms of one
+REFUSES_EMPTY = (
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+)  # reducers that take no empty dim, but no terms of one
 
 
 # ---- signature ----------------------------------------------------------------------------------
