@@ -78,7 +78,7 @@ def masked(mask: torch.Tensor, given: tuple[torch.Tensor, ...]) -> tuple[torch.T
 
 EMPTY = {
     "max[d](x[n, d])": (3, 0),
-    "min[d, e < 2](x[n, d] + e)": (0, 0),
+    "min[d, e < 2](x[n, d] + e)": (3, 0),
     "max[k](exp(x[n, k])) + sum[d](x[n, d])": (3, 0),
     "max[...](u[n, ...])": (3, 0, 4),
 }

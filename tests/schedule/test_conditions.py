@@ -97,3 +97,14 @@ def test_an_empty_bound_leaves_nothing():
     assert f(x).tolist() == [-torch.inf] * 3 and x.grad.shape == (3, 0)
     softmax = tritongen.compile_op("op f(x: f32[N, D]) -> y: f32[N, D] { y = softmax(x) }")
     assert softmax(x).shape == torch.softmax(x, 1).shape
+
+
+def test_a_mean_counts_what_all_ends_let_through():
+    text = "y[i, j] = mean[k <= min(i, j)](x[k])  z[i, j] = mean[k >= max(i, j)](x[k])"
+    f = tritongen.compile_op(f"op f(x: f32[N]) -> (y: f32[N, N], z: f32[N, N]) {{ {text} }}")
+    x = torch.randn(6)
+    wanted = [
+        torch.stack([torch.stack([x[part(i, j)].mean() for j in range(6)]) for i in range(6)])
+        for part in (lambda i, j: slice(min(i, j) + 1), lambda i, j: slice(max(i, j), 6))
+    ]
+    torch.testing.assert_close(f(x), tuple(wanted))

@@ -107,7 +107,7 @@ def _parts(
     if end is None:
         return ()
     fetch = fetch_of(scope, frame)
-    if not _is_extreme(end) or _is_index_free(scope, frame, end):
+    if not isinstance(end, ast.Call) or not _is_extreme(end) or _is_index_free(scope, frame, end):
         return (coordinate(scope, end, frame.names, fetch) + offset,)
     if end.name != CONJOINED[side]:
         return (_own_line(scope, frame, end, fetch, lower) + offset,)

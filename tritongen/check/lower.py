@@ -260,4 +260,6 @@ def _triangle(scope: Scope, frame: Frame, binders, guards) -> Poly | None:
             return None
         if inside is not True:
             return None
+    if len(guards) != (lo != b.lo) + (hi != b.hi):
+        return None  # several say where one end is
     return hi - lo if bounds.prove(hi, ">=", lo, frame.facts(scope)) is True else None
