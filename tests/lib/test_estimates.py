@@ -29,6 +29,8 @@ def test_parts_keep_programs_busy_and_have_work(numbers):
     parts = lib.parts(programs, tiles, steps)
     assert parts == 1 or parts * max(1, tiles) <= programs and parts <= lib.cdiv(steps, 4)
     assert parts & (parts - 1) == 0
+    least = lib.parts(programs, tiles, steps, 100)
+    assert least == (max(parts, 128) if parts > 1 else 1)
     shared = lib.spread(programs, tiles, steps)
     assert shared & (shared - 1) == 0 and shared < 2 * max(1, steps)
     assert shared * tiles >= programs or shared >= steps or not tiles

@@ -249,6 +249,16 @@ def test_which_operands_of_f32_are_presplit():
     assert chosen("l1_097_attention", q=heads, k=heads, v=heads) == "medium"
 
 
+def test_long_sums_of_f32_are_added_up_in_short_parts():
+    """In 16 parts of 32,768 terms they were 15 units in the last place off; halves are rounded to fewer digits."""
+    module = load_text("matmul", pipeline.build((ROOT / "specs/matmul.op").read_text()).raw)
+    for dtype, terms, short in ((torch.float32, 524287, True), (torch.bfloat16, 524287, False)):
+        a, b = (torch.empty(*s, dtype=dtype, device="meta") for s in ((251, terms), (terms, 263)))
+        configs = [launch.config for launch in trace(module, "matmul", {"a": a, "b": b}).launches]
+        (chunk,) = (config["CHUNK"] for config in configs if "CHUNK" in config)
+        assert (chunk <= 4096) is short
+
+
 def test_a_row_of_f32_is_multiplied_by_lanes():
     """By tensor cores 16 are, three times: 133 us for one row of 6573 x 4568, cuBLAS 50."""
     module = load_text("matmul", pipeline.build((ROOT / "specs/matmul.op").read_text()).raw)

@@ -24,8 +24,8 @@ Nests = tuple[ir.Nest, ...]
 
 
 def with_means(
-    nests: Nests, groups: list[Group], facts: Facts, outputs: Collection[str]
-) -> tuple[Nests, list[Group]]:
+    nests: Nests, groups: tuple[Group, ...], facts: Facts, outputs: Collection[str]
+) -> tuple[Nests, tuple[Group, ...]]:
     for k, group in enumerate(groups):
         if group.kind != "rows" or slid(group.nests, group.row, group.col, facts):
             continue
@@ -37,7 +37,7 @@ def with_means(
             every = [_with_fold(part, fold, row, first) for part in (nests, *map(_nests, groups))]
             read = set(outputs).union(*(tensors_read(n.body) for part in every for n in part))
             nests, *parts = (_without(part, first, read) for part in every)
-            groups = [replace(g, nests=p) for g, p in zip(groups, parts, strict=True)]
+            groups = tuple(replace(g, nests=p) for g, p in zip(groups, parts, strict=True))
     return nests, groups
 
 
@@ -63,8 +63,9 @@ def _with_fold(nests: Nests, fold: ir.Nest, row: Row, first: str) -> Nests:
     total = row.nests[first]
 
     def change(e: ir.Expr) -> ir.Expr:
-        if isinstance(e, ir.Call) and is_mean(e, total, row):
-            return replace(e.args[0], tensor=fold.name)
+        match e:
+            case ir.Call(_, (ir.Read() as read, _)) if is_mean(e, total, row):
+                return replace(read, tensor=fold.name)
         return e
 
     found: list[ir.Nest] = []

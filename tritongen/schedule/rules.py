@@ -39,9 +39,13 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def parts(programs: int, tiles: int, steps: int) -> int:
-    """Programs that share a tile: a power of two, as many as are free, each with four steps of a loop at least."""
-    return max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
+def parts(programs: int, tiles: int, steps: int, least: int = 1) -> int:
+    """Programs that share a tile: a power of two, as many as are free, each with four steps of a loop at least.
+
+    Where several do, no fewer than `least`: an accumulator of f32 loses digits with every term.
+    """
+    found = max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
+    return max(found, pow2(least)) if found > 1 else 1
 
 
 def spread(programs: int, tiles: int, most: int) -> int:
