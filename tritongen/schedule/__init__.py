@@ -28,6 +28,7 @@ from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
 from tritongen.schedule.means import with_means
 from tritongen.schedule.members import Group, is_reducer
+from tritongen.schedule.placed import verify_places
 from tritongen.schedule.plan import Plan
 
 # What an op becomes before it is planned: each gives one that means the same, which is verified.
@@ -72,6 +73,7 @@ def plan_op(
         if g.kind != "scan":  # which holds an extreme for each place
             told = replace(told, nests=with_held(g.nests))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
+        verify_places(own, made, told.nests, dims, facts)
         reason = no_product(g, nests, facts)
         steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]

@@ -11,7 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tritongen.proof.fuzz import motifs, motifs_places, motifs_products, motifs_whole, names
+from tritongen.proof.fuzz import (
+    motifs,
+    motifs_diagonal,
+    motifs_places,
+    motifs_products,
+    motifs_whole,
+    names,
+)
 from tritongen.proof.fuzz.sketch import Sketch
 
 MOTIFS = {
@@ -39,6 +46,7 @@ MOTIFS = {
     motifs_places.scatter: 4,
     motifs_places.segments: 2,
     motifs_places.digits: 3,
+    motifs_diagonal.diagonal: 3,
     motifs_whole.flat: 3,
     motifs_whole.dots: 4,
     motifs_whole.chain: 4,

@@ -127,15 +127,36 @@ def read(s: Sketch, env: Env, kind: str = "float", odd: float = 0.12, whole: flo
         chosen.remove("...")
         chosen.insert(0, "...")
     alike = [t for t in s.tensors if t.kind == kind and set(t.dims) <= set(env.values())]
-    whole_ones = [t for t in alike if len(set(t.dims)) == len(t.dims) and t.dims]
+    # One with two dims of a size is read on its diagonal.
+    whole_ones = [t for t in alike if t.dims and (len(set(t.dims)) == len(t.dims) or s.maybe(odd))]
     waiting = [t for t in whole_ones if t.made and t.name not in s.read]
     if whole_ones and s.maybe(0.9 if waiting else 0.4):
         found = s.random.choice(waiting or whole_ones)
         by_size = {n: i for i, n in reversed(env.items())}
         s.read.add(found.name)
         return place(s, found, [by_size[d] for d in found.dims], env, odd)
-    found = s.tensor(tuple(env[i] for i in chosen), kind)
-    return place(s, found, chosen, env, odd)
+    again = s.maybe(odd / 2)
+    if again:
+        chosen = once_more(s, chosen)
+    dims = [env[i] for i in chosen]
+    at = None
+    if s.maybe(odd / 2):  # one place of a dim that no index walks
+        at = s.random.randrange("..." in chosen, len(chosen) + 1)
+        dims.insert(at, s.size(0.5))
+    found = s.tensor(tuple(dims), kind, 0.3 if again else 0.45)
+    if at is None:
+        return place(s, found, chosen, env, odd)
+    chosen.insert(at, s.one("0", "1", f"{dims[at]} - 1"))
+    return f"({found.name}[{', '.join(chosen)}]{outside(s, kind)})"
+
+
+def once_more(s: Sketch, chosen: list[str]) -> list[str]:
+    """An index stands twice, at any place: `x[i, j, i]`."""
+    plain = [i for i in chosen if i not in ("...", "0")]
+    if not plain:
+        return chosen
+    at = s.random.randrange("..." in chosen, len(chosen) + 1)
+    return [*chosen[:at], s.random.choice(plain), *chosen[at:]]
 
 
 def place(s: Sketch, tensor: Known, chosen: list[str], env: Env, odd: float) -> str:
@@ -146,15 +167,17 @@ def place(s: Sketch, tensor: Known, chosen: list[str], env: Env, odd: float) -> 
     free = [k for k, i in enumerate(chosen) if i not in ("...", "0")]
     if free and s.maybe(odd):
         k = s.random.choice(free)
-        coords[k], outside = coordinate(s, chosen[k], tensor.dims[k], env)
-        if outside:
-            fill = " else 0"
-            if tensor.kind == "bool":
-                fill = " else false"
-            elif tensor.kind == "float" and s.maybe(0.3):
-                fill = f" else {s.one(1, -2)}"
+        coords[k], leaves = coordinate(s, chosen[k], tensor.dims[k], env)
+        fill = outside(s, tensor.kind) if leaves else ""
     text = f"{tensor.name}[{', '.join(coords)}]"
     return f"({text}{fill})" if fill else text
+
+
+def outside(s: Sketch, kind: str) -> str:
+    """What a read gives outside."""
+    if kind == "bool":
+        return " else false"
+    return f" else {s.one(1, -2)}" if kind == "float" and s.maybe(0.3) else " else 0"
 
 
 # ---- values -------------------------------------------------------------------------------------

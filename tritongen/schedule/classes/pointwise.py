@@ -164,7 +164,7 @@ def _tile(name, group, stores, dims, facts) -> Step:
 def _merged_dims(
     group: Group, stores, touched, dims
 ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
-    """The tensors, and which dims of the result each has; None where indices are more than places in them."""
+    """The tensors, and which dims of the result each has, each once; None where indices are more than places in them."""
     box = [index(b.index) for b in group.row]
     extents = [b.hi - b.lo for b in group.row]
     merged: dict[str, tuple[int, ...]] = {}
@@ -173,7 +173,7 @@ def _merged_dims(
         own = [extents[k] for k in at]
         behind = set(range(min(at, default=0), len(box))) - set(at)
         if (
-            len(at) < len(coords)
+            len(set(at)) < len(coords)
             or at != tuple(sorted(at))
             or own != list(dims[tensor])
             or any(extents[k] == ir.BATCH_SIZE for k in behind)

@@ -1,0 +1,69 @@
+"""Every view of a plan is held to the reads that it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tritongen import pipeline
+from tritongen.ir.bounds import facts_of
+from tritongen.schedule.classes import pointwise
+from tritongen.schedule.placed import Misplaced, verify_places
+
+SPECS = Path(__file__).parents[2] / "specs"
+BATCHED = "op f<T: float>(x: T[B, M, K], w: T[B, K, N]) -> y: T[B, M, N] { y[b, m, n] = sum[k](x[b, m, k] * w[b, k, n]) }"
+
+
+def planted(step):
+    """The step with two dims of a view, of tiles or of merged dims the other way round, each by itself."""
+    for k, kernel in enumerate(step.kernels):
+        for field in ("views", "tiles", "stored"):
+            if kernel.skeleton == "patches" and field != "views":
+                continue
+            for n, view in enumerate(getattr(kernel, field)):
+                if len(view.runs) < 2 or view.runs[0] == view.runs[1]:
+                    continue
+                a, b, *rest = view.runs
+                seen = list(getattr(kernel, field))
+                seen[n] = replace(view, runs=(b, a, *rest))
+                kernels = list(step.kernels)
+                kernels[k] = replace(kernel, **{field: tuple(seen)})
+                yield replace(step, kernels=tuple(kernels))
+    for n, (tensor, at) in enumerate(step.merged):
+        if at:
+            merged = list(step.merged)
+            merged[n] = tensor, (*at[:-1], at[-1] - 1)
+            yield replace(step, merged=tuple(merged))
+
+
+@pytest.mark.parametrize("name", ["softmax", "group_norm", "conv2d", "cumsum", "bias_add", "bmm"])
+def test_a_view_with_its_dims_swapped_is_no_view(name):
+    text = BATCHED if name == "bmm" else (SPECS / f"{name}.op").read_text()
+    found = 0
+    for plan in next(iter(pipeline.build(text).plans.values())):
+        dims = {t.name: t.dims for t in (*plan.inner.tensors, *plan.inner.outputs)}
+        dims = {n.name: n.dims for n in plan.nests} | dims
+        facts = facts_of(plan.inner)
+        for step in plan.steps:
+            for wrong in planted(step):
+                with pytest.raises(Misplaced, match=plan.name):
+                    verify_places(plan.name, wrong, plan.nests, dims, facts)
+                found += 1
+    assert found
+
+
+def test_dims_that_are_merged_wrongly_are_told(monkeypatch):
+    """What reads a dim twice is no broadcast, and the planner says so where a class does not."""
+    own = pointwise._merged_dims
+
+    def merged(group, stores, touched, dims):
+        distinct = [(t, c) for t, c in touched if len(set(c)) == len(c)]
+        found = own(group, stores, distinct, dims)
+        return found and (*found, *((t, (0, 0)) for t, c in touched if len(set(c)) < len(c)))
+
+    monkeypatch.setattr(pointwise, "_merged_dims", merged)
+    text = "op f<T: float>(x: T[B, B], z: T[B, C]) -> y: T[B, C] { y[i, j] = x[i, i] * z[i, j] }"
+    with pytest.raises(Misplaced, match=r"f.*: merged dims are not x.*\[i.*, i.*\]"):
+        pipeline.build(text)

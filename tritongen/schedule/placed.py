@@ -1,0 +1,122 @@
+"""What every step must leave true of places: a tensor is seen as each access of it says.
+
+Input: a step and the nests that it was made from. Output: nothing, or `Misplaced`, which names the op, the
+kernel and the access. It is a bug of a class, never of a spec.
+
+A reshaped tensor keeps the row-major number of each element. So a view is right where the number that its
+digits make is the number that the coordinates make in the tensor's own dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, poly, size, symbols, text
+from tritongen.ir.bounds import Facts, require
+from tritongen.schedule.canonical import reads, same
+from tritongen.schedule.members import fetches
+from tritongen.schedule.plan import KernelPlan, Sizes, Step, View, stored_dims
+from tritongen.schedule.rules import conjuncts
+
+Access = tuple[str, tuple[Poly, ...]]
+Dims = dict[str, tuple[Poly, ...]]
+
+
+class Misplaced(Exception):
+    """A plan that would read or store elsewhere than its op says."""
+
+
+def verify_places(op: str, step: Step, nests: tuple[ir.Nest, ...], dims: Dims, facts: Facts):
+    """Raises where a kernel of the step, or its launch, sees a tensor in another way than `nests` do."""
+    for tensor, coords in _accesses(nests, step.stores, [t for t, _ in step.merged]):
+        if not _is_broadcast(step, nests[-1], tensor, coords, dims, facts):
+            raise Misplaced(f"{op}: {step.name}: merged dims are not {_shown(tensor, coords)}")
+    copies = [p for v in step.variants for p in v.packs if p.stored]
+    dims = dims | {p.stored: stored_dims(p, dims[p.tensor]) for p in copies}
+    for kernel in step.kernels:
+        if step.merged:  # it walks merged dims, which the launch gives all tensors
+            dims = {
+                v.tensor: tuple(d for d, run in zip(v.shape, v.runs, strict=True) if run)
+                for v in kernel.views
+            }
+        _verify_kernel(op, kernel, dims, _tested(step, kernel, facts))
+
+
+def _tested(step: Step, kernel: KernelPlan, facts: Facts) -> Facts:
+    """The facts, with the sizes that every call of the kernel has."""
+    ways = [v for v in step.variants if kernel.name in {run.kernel for run in v.launches}]
+    for test in step.tests:
+        if isinstance(test, Sizes) and all(test.fact in conjuncts(v.requires) for v in ways):
+            for value, at in test.values:
+                # A product of sizes is 1 where each of them is.
+                factors = map(size, symbols(value)) if at == 1 else [value]
+                for factor in factors:
+                    facts = require(facts, factor, "==", poly(at))
+    return facts
+
+
+def _verify_kernel(op: str, kernel: KernelPlan, dims: Dims, facts: Facts) -> None:
+    own = {d.index: d for a in kernel.axes for d in a.digits}
+    seen = {v.tensor: v for v in kernel.views}
+    for tensor, coords in _accesses(kernel.nests, kernel.stores, list(seen)):
+        if not _is_view(seen[tensor], coords, own, dims[tensor], facts):
+            raise Misplaced(f"{op}: {kernel.name}: a view is not {_shown(tensor, coords)}")
+    # Tiles of patches move with their window: `patches.walked` takes what a step leaves of each coordinate.
+    tiles = () if kernel.skeleton == "patches" else (*kernel.tiles, *kernel.stored)
+    for view in tiles:
+        found = list(_accesses(kernel.nests, kernel.stores, [view.tensor]))
+        if not any(_is_view(view, c, own, dims[view.tensor], facts) for _, c in found):
+            raise Misplaced(f"{op}: {kernel.name}: tiles are not {_shown(*found[0])}")
+
+
+def _accesses(nests: Iterable[ir.Nest], stores, tensors: list[str]) -> Iterator[Access]:
+    """All reads of these tensors, those in coordinates too, and all stores to them."""
+    for nest in nests:
+        for read in (*reads(nest.body), *fetches(nest.body)):
+            if read.tensor in tensors:
+                yield read.tensor, read.coords
+        if nest.name in stores and nest.name in tensors:
+            yield nest.name, nest.coords
+
+
+def _is_view(view: View, coords, own: dict[str, ir.Binder], dims, facts: Facts) -> bool:
+    """Whether the digits of a view make the number of the element that the coordinates name."""
+    order = view.order or range(len(dims))
+    at = []
+    for run in view.runs:
+        number = poly(0)
+        for name in run:
+            number = number * (own[name].hi - own[name].lo) + index(name)
+        at.append(number)
+    want = _number([coords[k] for k in order], [dims[k] for k in order])
+    return same(facts, _number(at, view.shape), want)
+
+
+def _is_broadcast(step: Step, root: ir.Nest, tensor: str, coords, dims: Dims, facts) -> bool:
+    """Whether a tensor has just the dims of the result that the launch broadcasts it along, once and in order."""
+    at = dict(step.merged)[tensor]
+    box = [root.box[k] for k in at] if at else list(root.box)
+    whole = tuple(b.index for b in box) == tuple(dict.fromkeys(b.index for b in box))
+    if at:
+        alike = all(same(facts, d, b.hi - b.lo) for d, b in zip(dims[tensor], box, strict=True))
+        return (
+            whole
+            and alike
+            and list(at) == sorted(at)
+            and coords == tuple(index(b.index) for b in box)
+        )
+    number = _number([index(b.index) for b in box], [b.hi - b.lo for b in box])
+    return same(facts, _number(coords, dims[tensor]), number)
+
+
+def _number(coords, dims) -> Poly:
+    """The row-major number of an element."""
+    total = poly(0)
+    for coordinate, dim in zip(coords, dims, strict=True):
+        total = total * dim + coordinate
+    return total
+
+
+def _shown(tensor: str, coords: tuple[Poly, ...]) -> str:
+    return f"{tensor}[{', '.join(map(text, coords))}]"
