@@ -87,21 +87,14 @@ def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str
             continue
         if weight < 0:
             stop = f"tl.minimum({to or size['k']}, {shown})"
-            to = writer.assign(writer.fresh("stop"), narrow(stop, rest))
+            to = writer.assign(writer.fresh("stop"), stop)
         else:
-            first = writer.assign(
-                writer.fresh("first"), narrow(f"tl.maximum({first or 0}, {shown})", rest)
-            )
+            first = writer.assign(writer.fresh("first"), f"tl.maximum({first or 0}, {shown})")
         if guard in by_rows:
             apart = tuple(g for g in apart if by_rows != (guard,))
         else:
             guards = tuple(g for g in guards if g is not guard)
     return Bounds(guards, apart, whole, first, to)
-
-
-def narrow(text: str, rest: Poly) -> str:
-    """An end of the loop, which is counted in 32 bits; what was read may have 64."""
-    return f"{text}.to(tl.int32)" if any(isinstance(a, Fetch) for a in walk(rest)) else text
 
 
 def is_of_tile(writer: KernelWriter, guard: ir.Guard) -> bool:
@@ -124,7 +117,7 @@ def at_end(writer: KernelWriter, end: Poly, weight: int, size: dict[str, str]) -
     far = slope == -weight  # the end that lies farthest out is the last row's
     place = f"tile_{axis.name} * {block}"
     if far:
-        place = f"tl.minimum({place} + {block}, {size[axis.name]}) - 1"
+        place = f"tl.minimum({place} + ({block} - 1), {size[axis.name]} - 1)"
     edge = writer.assign(writer.fresh(f"{name}_{'last' if far else 'first'}"), place)
     own, writer.index[name] = writer.index[name], edge
     shown = writer.size(end)[0]

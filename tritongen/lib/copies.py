@@ -18,6 +18,8 @@ import torch
 import triton
 import triton.language as tl
 
+from tritongen.lib.functions import blocks
+
 
 def reshaped(x: torch.Tensor, *shape: int) -> torch.Tensor:
     """As `x.reshape(shape)`."""
@@ -114,7 +116,7 @@ def _copy(
     x_0, x_1, x_2 = x_0 // VEC_X * VEC_X, x_1 // VEC_X * VEC_X, x_2 // VEC_X * VEC_X
     width, y_row = width // VEC_Y * VEC_Y, y_row // VEC_Y * VEC_Y
     y_0, y_1, y_2 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y, y_2 // VEC_Y * VEC_Y
-    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
+    tiles_m, tiles_n = blocks(rows, ROWS), blocks(width, BLOCK)
     tile = tl.program_id(0)
     row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -23,7 +23,8 @@ def takes_tiles(*operands: torch.Tensor) -> bool:
     """Whether tiles of these, or of copies where they are not aligned, can be loaded by descriptor."""
     if not gpu(operands[0].device).tma:
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    # Coordinates have 32 bits, that of the tile behind the last one too.
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 - 2**16 for x in operands)
 
 
 def repeats(*operands: torch.Tensor) -> bool:

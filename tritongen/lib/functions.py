@@ -99,6 +99,12 @@ def f64_factor(x):
 
 
 @triton.jit
+def blocks(n, BLOCK: tl.constexpr):
+    """How many blocks n elements take: tl.cdiv, whose n + BLOCK - 1 needs more than 32 bits where n is near 2^31."""
+    return n // BLOCK + (n % BLOCK > 0)
+
+
+@triton.jit
 def floor_div(a, b):
     """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
     # (-~a - 1) is a, but no range to Triton, which holds -16 to -1 to have one quotient by 16, as 0 to 15

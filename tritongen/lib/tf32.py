@@ -8,6 +8,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen.lib.descriptors import descriptor, tiles
+from tritongen.lib.functions import blocks
 
 
 @triton.jit
@@ -26,7 +27,7 @@ def _split_tf32(
     x_ptr, parts_ptr, rows, terms, x_batch, x_row, x_term, parts_row, BLOCK: tl.constexpr
 ):
     """A tile of x in its two TF32 parts, lo `rows` rows below hi."""
-    tiles_m, tiles_n = tl.cdiv(rows, BLOCK), tl.cdiv(terms, BLOCK)
+    tiles_m, tiles_n = blocks(rows, BLOCK), blocks(terms, BLOCK)
     tile = tl.program_id(0)
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     row = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[:, None]

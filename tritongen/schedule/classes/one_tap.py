@@ -72,14 +72,14 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Bes
         *_variants(
             by_rows,
             "",
-            "one_tap and as_rows and M < 2**31",
+            "one_tap and as_rows and M < 2**31 - 2**16",
             {"K": "channels"},
             of_convolution("descriptors", "channels", _copied("channels")),
         ),
         *_variants(
             by_planes,
             "images * ",
-            "one_tap and places < 2**31",
+            "one_tap and places < 2**31 - 2**16",
             {"M": "places", "K": "channels"},
             of_convolution(
                 "planes",
