@@ -14,7 +14,7 @@ from tritongen.emit.op_view import render_kernel
 from tritongen.emit.row_views import FlatView, Fold, Part, RowsView, Tile, Variable, Walk
 from tritongen.runtime.load import load_text
 
-IMPORTS = "import triton\nimport triton.language as tl\n\n"
+IMPORTS = "import triton\nimport triton.language as tl\nfrom tritongen import lib\n\n"
 TILE = Tile(rows="rows", row_end="rows", cols="cols", col_end="cols")
 # Rows of several lines that do not lie one behind the other: [lines, rows, cols].
 LINES = Tile(rows="rows", row_end="rows", cols="cols", col_end="cols", lines="lines")
