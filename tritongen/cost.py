@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, denominator, evaluate, indices, substitute
+from tritongen.ir.algebra import Fetch, Poly, denominator, evaluate, indices, substitute, walk
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
 from tritongen.ir.reads import reads_of, switch_of
@@ -379,9 +379,9 @@ class CallNumbers:
         return int(evaluate(denominator(p), self.sizes.sizes)) if indices(p) else 1
 
     def _share_of_box(self, node: ir.Reduce, ranges: Mapping[str, int]) -> float:
-        """The part of a box that the guards let through, on evenly spaced samples."""
+        """The part of a box that the guards let through, on evenly spaced samples; all, where operands say how much."""
         share = 1.0
-        for g in node.guards:
+        for g in (g for g in node.guards if not any(isinstance(a, Fetch) for a in walk(g.poly))):
             used = sorted(indices(g.poly))
             if g.op == "==":
                 share /= max((ranges.get(i, 1) for i in used), default=1)

@@ -279,3 +279,11 @@ def test_the_least_time_of_a_product_without_tensor_cores_is_not_theirs():
         times[name] = explain_call(module, plan, meta_arguments(op, case)).totals
     assert times["gathered"].flops == times["whole"].flops
     assert times["gathered"].plan_microseconds > 10 * times["whole"].plan_microseconds
+
+
+@pytest.mark.parametrize("bound", ["k < n[b]", "n[b] <= k < n[b] + 2", "k >= n[b]"])
+def test_what_a_bound_that_is_read_leaves_out_is_counted(bound):
+    """A shape says nothing of what the operand holds: every term may be there."""
+    line = f"y[b] = max[{bound}](x[b, k] * 2)"
+    text = f"op f(x: f32[B, K], n: i64[B]) -> y: f32[B] {{ {line} }}"
+    assert whole_cost(text, "B=4,K=100").flops >= 400

@@ -126,11 +126,13 @@ def _needed_params(
     nests: tuple[Nest, ...],
     read: set[str],
 ) -> tuple[Param, ...]:
-    """Params that are read, and those that alone bind a size, batch or dtype in use."""
+    """Params that are read, and those that alone bind a size, batch, dtype or device in use."""
     spoken, types = _symbols(op, outputs, nests), {p.name for p in op.typarams}
     kept = {
         p.name for p in params if p.name in read or (isinstance(p, Constant) and p.name in spoken)
     }
+    if not any(p.name in kept for p in params if isinstance(p, Tensor)):
+        kept.add(op.tensors[0].name)  # a call runs where its tensors are
 
     def binds(p: Param) -> set[str]:
         if not isinstance(p, Tensor):

@@ -190,6 +190,9 @@ class _Tape:
     shapes: dict[str, Tensor] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
     places: dict[str, str] = field(default_factory=dict)  # of a max or min: the line of its place
+    terms: dict[frozenset[str], Read] = field(
+        default_factory=dict
+    )  # of sums over some operands' `...`
     names: set[str] = field(default_factory=set)
 
     # ---- names --------------------------------------------------------------------------------
@@ -274,10 +277,20 @@ class _Tape:
             return
         self.refuse(batches.over_fewer(self.op, nest))
         place = self.places.get(nest.name, "")
+        nest = replace(nest, body=batches.as_shares(self.op, nest.body, self._terms))
         line = flow.Line(nest, self._value(nest), self.varies, self.most, place)
         for use in flow.uses(line, weight):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)
+
+    def _terms(self, own: frozenset[str]) -> Read:
+        """How many terms a sum over the `...` of these operands has: a line says it."""
+        if own not in self.terms:
+            line = batches.terms_line(self.op, own, self.free_name("terms"))
+            self._see(line)
+            self.values.append(line)
+            self.terms[own] = Read(line.name, (), None, "i64")
+        return self.terms[own]
 
     def refuse(self, reason: str) -> None:
         """Where there is a reason: it is for some shapes that the gradient would be wrong."""

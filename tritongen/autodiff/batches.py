@@ -1,24 +1,81 @@
-"""Gradients that batch dims which broadcast would make wrong: they are refused.
-
-Input: an op and what is derived of it. Output: why its gradient would be wrong for some shapes, or "".
+"""Reducers over the `...` of some operands, which may be fewer batch dims than the op's, in gradients.
 
 A gradient has the batch dims of the whole op, and whoever calls sums it over those where its operand
 broadcast. A sum over `...` of fewer operands, as in `s = sum[...](x[...]); y[...] = t[...] + s`, has
-fewer terms than that, and the language has no word for how many fewer. A mean is right over either.
+fewer terms than that; each stands at as many places of the op as there are places to a term:
+
+    batch = sum[...](1)
+    terms = sum[...](x[...] == x[...] or true)
+    dx[...] = ds / (batch / terms)
+
+A mean is right over either. Other reducers are refused, and so are sums of gradients: here is why, or "".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from tritongen.autodiff import exprs
 from tritongen.autodiff.assemble import cotangent
+from tritongen.ir.algebra import Poly, index
 from tritongen.ir.batches import batched, mean_of, narrow
-from tritongen.ir.nodes import BATCH_SIZE, Expr, Nest, Op, parts
+from tritongen.ir.nodes import (
+    BATCH,
+    BATCH_SIZE,
+    Binder,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Nest,
+    Op,
+    Read,
+    Reduce,
+    kind_of,
+    parts,
+)
 
 
-def over_fewer(op: Op, nest: Nest) -> str:
-    """For a line that the gradient passes through."""
-    own = _fewer(op, nest.body)
+def terms_line(op: Op, own: frozenset[str], name: str) -> Nest:
+    """How many terms a sum over the `...` of these operands has; what is read says only that it is theirs."""
+    counted: Expr = Const(True, "bool")
+    for t in (t for t in batched(op) if t.name in own):
+        kind = kind_of(t.dtype, op)
+        fill = {"float": 0.0, "int": 0, "bool": False}[kind] if len(t.dims) > 1 else None
+        coords = tuple(index(BATCH) if d == BATCH_SIZE else Poly() for d in t.dims)
+        read: Expr = Read(t.name, coords, fill, t.dtype)
+        read = exprs.cast(read, exprs.COMPUTE) if kind == "float" else read
+        counted = exprs.call("or", exprs.call("eq", read, read, dtype="bool"), counted)
+    binders = (Binder(BATCH, Poly(), BATCH_SIZE),)
+    total = Reduce("sum", binders, (), Cast(counted, "i64"), "i64")
+    return Nest(name, (), (), (), total, "i64")
+
+
+def as_shares(op: Op, expr: Expr, terms: Callable[[frozenset[str]], Expr]) -> Expr:
+    """What is differentiated: each sum over fewer, divided by how many places of the op a term of it stands at.
+
+    `terms`: how many terms there are.
+    """
+    if mean_of(expr) is not None:
+        return expr
+    match expr:
+        case Reduce("sum") if own := narrow(op, expr):
+            places = IndexValue(BATCH_SIZE, expr.dtype)
+            return exprs.div(expr, exprs.div(places, exprs.cast(terms(own), expr.dtype)))
+        case Call(_, args):
+            return replace(expr, args=tuple(as_shares(op, a, terms) for a in args))
+        case Cast(arg):
+            return replace(expr, arg=as_shares(op, arg, terms))
+        case Reduce(body=body):
+            return replace(expr, body=as_shares(op, body, terms))
+    return expr
+
+
+def over_fewer(op: Op, nest: Nest, sums: bool = False) -> str:
+    """For a line that the gradient passes through; `sums`: for one of the gradient, where a sum is wrong, too."""
+    own = _fewer(op, nest.body, sums)
     read = " and ".join(f"`{tensor}`" for tensor in sorted(own))
     reason = f"`{nest.name}` reduces over the `...` of {read} alone, which may be fewer batch dims"
     return reason if own else ""
@@ -29,7 +86,7 @@ def sums_over_fewer(op: Op, back: Op, values: set[str]) -> str:
     whole = (*op.outputs, *map(cotangent, op.outputs))
     seen = replace(op, outputs=whole, nests=back.nests)
     own = (nest for nest in back.nests if nest.name not in values)
-    return next(filter(None, (over_fewer(seen, nest) for nest in own)), "")
+    return next(filter(None, (over_fewer(seen, nest, sums=True) for nest in own)), "")
 
 
 def unbound(op: Op, back: Op) -> str:
@@ -42,9 +99,12 @@ def unbound(op: Op, back: Op) -> str:
     return f"no operand of it gives the `...` of `{lost[0]}`, which it does not read"
 
 
-def _fewer(op: Op, expr: Expr) -> frozenset[str]:
+def _fewer(op: Op, expr: Expr, sums: bool) -> frozenset[str]:
     """The operands over whose batch dims alone a part reduces, other than to a mean."""
     mean = mean_of(expr)
     if mean is not None:
-        return _fewer(op, mean.body)
-    return narrow(op, expr) or frozenset[str]().union(*(_fewer(op, part) for part in parts(expr)))
+        return _fewer(op, mean.body, sums)
+    own = narrow(op, expr)
+    if own and (sums or not (isinstance(expr, Reduce) and expr.op == "sum")):
+        return own
+    return frozenset[str]().union(*(_fewer(op, part, sums) for part in parts(expr)))

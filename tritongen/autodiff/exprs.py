@@ -58,7 +58,7 @@ def add(a: Expr, b: Expr) -> Expr:
             return b
         case _ if is_zero(b):
             return a
-        case Const(x, dtype), Const(y):
+        case Const(x, dtype), Const(y) if x + y == x + y:  # no constant is NaN
             return Const(x + y, dtype)
         case _, Call("neg", (inner,)):
             return sub(a, inner)
@@ -77,7 +77,7 @@ def sub(a: Expr, b: Expr) -> Expr:
             return a
         case _ if is_zero(a):
             return neg(b)
-        case Const(x, dtype), Const(y):
+        case Const(x, dtype), Const(y) if x - y == x - y:
             return Const(x - y, dtype)
         case _, Call("neg", (inner,)):
             return add(a, inner)

@@ -138,7 +138,7 @@ def read_value(scope: Scope, variable: Variable, coords: tuple[Poly, ...], fill)
 def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     if scope.is_dtype(node.name):
         functions.arity(scope, node, 1, 1)
-        return cast(scope, lower(scope, frame, node.args[0]), node.name)
+        return cast(scope, lower(scope, frame, node.args[0]), node.name, node.span)
     row = functions.builtin(node.name)
     if row is None:
         return macros.expand(scope, frame, node)

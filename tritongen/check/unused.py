@@ -1,7 +1,8 @@
-"""Operands that nothing needs: E115.
+"""Operands that nothing needs, E115, and what no operand gives: a device, E303.
 
 Input: an op of the tree whose lines are checked, the scope. Output: findings. An operand may be needed
-without being read: it alone gives a size, a dtype or the `...` of an output, as in many gradients.
+without being read: it alone gives a size, a dtype or the `...` of an output, as in many gradients, or
+is the only tensor, which says where the call runs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from tritongen.check.scope import Scope
 from tritongen.check.trees import parts, walk
 from tritongen.ir.nodes import BATCH
 from tritongen.syntax import ast
+
+DEVICE = "device"  # no size or type parameter is lower case
 
 
 def unused_operands(scope: Scope, op: ast.OpDef) -> None:
@@ -28,6 +31,14 @@ def unused_operands(scope: Scope, op: ast.OpDef) -> None:
                 help="delete it, or read it in a line",
             )
         missing -= _given(p)
+    if DEVICE in missing:
+        scope.report.add(
+            "E303",
+            f"`{op.name}` has no tensor operand",
+            op.span,
+            label="nothing says where it runs",
+            help="give it one: `x: f32[N]`",
+        )
 
 
 def _given(p: ast.Param) -> set[str]:
@@ -36,7 +47,7 @@ def _given(p: ast.Param) -> set[str]:
         return set()
     names = {BATCH if isinstance(d, ast.Dots) else d.name for d in p.type.dims
              if isinstance(d, (ast.Dots, ast.Size))}  # fmt: skip
-    return names | {p.type.dtype}
+    return names | {p.type.dtype, DEVICE}
 
 
 def _needed(op: ast.OpDef) -> set[str]:
@@ -48,7 +59,7 @@ def _needed(op: ast.OpDef) -> set[str]:
     named = (ast.Size, ast.Call, ast.Binder)  # a reducer over `...` counts
     found = {n.name for node in nodes for n in walk(node) if isinstance(n, named)}
     found |= {o.type.dtype for o in op.outputs} & {p.name for p in op.typarams}
-    return found | {BATCH for d in outputs if isinstance(d, ast.Dots)}
+    return found | {DEVICE} | {BATCH for d in outputs if isinstance(d, ast.Dots)}
 
 
 def _in_dims(op: ast.OpDef) -> set[str]:

@@ -174,7 +174,9 @@ def apply(scope: Scope, row: Function, values: tuple[Value, ...], span: Span | N
     return Value(Call(row.name, args, result), weak)
 
 
-def _check_literals(scope: Scope, values: tuple[Value, ...], dtype: str, span: Span | None) -> None:
+def _check_literals(
+    scope: Scope, values: tuple[Value, ...], dtype: str, span: Span | None, help: str = ""
+) -> None:
     """E302 for a literal that the dtype of the others cannot hold, as torch."""
     bits = BITS.get(scope.concrete(dtype))
     if bits is None:
@@ -186,7 +188,7 @@ def _check_literals(scope: Scope, values: tuple[Value, ...], dtype: str, span: S
                 scope,
                 f"`{value.expr.value}` does not fit {dtype}",
                 span,
-                "cast the other side, as `i64(...)`",
+                help or "cast the other side, as `i64(...)`",
             )
 
 
@@ -243,25 +245,32 @@ def _fold_polys(name: str, polys: list[Poly]) -> Poly | None:
 
 
 def _fold_numbers(name: str, numbers: list[int | float | bool]) -> Value | None:
+    """The number that literals come to; None where there is none, and the kernel computes NaN or inf."""
     try:
-        match name, numbers:
-            case "add", [a, b]:
-                return number(a + b)
-            case "sub", [a, b]:
-                return number(a - b)
-            case "mul", [a, b]:
-                return number(a * b)
-            case "div", [a, b]:
-                return number(a / b)
-            case "pow", [a, b]:
-                power = a**b
-                return number(power) if isinstance(power, (int, float)) else None
-            case "sqrt", [a] if a >= 0:
-                return number(math.sqrt(a))
-            case "neg", [a]:
-                return number(-a)
+        value = _computed(name, numbers)
     except (ArithmeticError, ValueError):
-        return None  # left to the kernel, which gives inf or NaN
+        return None
+    if isinstance(value, (int, float)) and value == value:  # no literal says NaN
+        return number(value)
+    return None
+
+
+def _computed(name: str, numbers: list[int | float | bool]) -> int | float | complex | None:
+    match name, numbers:
+        case "add", [a, b]:
+            return a + b
+        case "sub", [a, b]:
+            return a - b
+        case "mul", [a, b]:
+            return a * b
+        case "div", [a, b]:
+            return a / b
+        case "pow", [a, b]:
+            return a**b
+        case "sqrt", [a] if a >= 0:
+            return math.sqrt(a)
+        case "neg", [a]:
+            return -a
     return None
 
 
@@ -284,8 +293,9 @@ def power(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     return Value(Call("pow_int", args, dtype), base.weak)
 
 
-def cast(scope: Scope, value: Value, dtype: str) -> Value:
+def cast(scope: Scope, value: Value, dtype: str, span: Span | None) -> Value:
     """`f32(x)`, `T(x)`: rounded to the dtype; floats compute on as before."""
+    _check_literals(scope, (value,), dtype, span, "cast to a dtype that holds it")
     if scope.kind(dtype) != "float":
         if value.dtype == dtype != "i64" and _computes(scope, value.expr):
             return Value(Cast(value.expr, dtype))  # nothing as yet; in a sum the term is widened

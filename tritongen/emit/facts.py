@@ -16,8 +16,9 @@ from tritongen.emit.kernel_writer import Context
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.patches import covered_text
 from tritongen.emit.sizes import bare
-from tritongen.emit.text import launch_text, tuple_text
-from tritongen.ir.algebra import indices, poly
+from tritongen.emit.text import launch_text, precedence_of, tuple_text, wrap
+from tritongen.ir.algebra import Idx, affine, indices, poly
+from tritongen.ir.functions import TERM
 from tritongen.ir.nodes import BATCH, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
@@ -175,7 +176,7 @@ def strided_text(context: Context, step: Step, views: dict[str, View]) -> str:
     if step.orders:
         return "False"  # images in order; for others there is another walk
     # Expanded rows lie nowhere: their columns are what memory has.
-    asked = [f"0 < {t}.stride({row}) < {t}.stride({col})" for t, row, col in _tiled(step, views)]
+    asked = [f"0 < {row} < {col}" for _, row, col in _tiled(step, views)]
     return " or ".join(asked) or "False"
 
 
@@ -187,21 +188,22 @@ def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
         tensor = step.orders[0].tensor
     elif found := _tiled(step, views):
         tensor, row, _ = found[0]
-        asked = f"math.gcd({asked}, {tensor}.stride({row}))"
+        asked = f"math.gcd({asked}, {row})"
     else:
         tensor = touched(step)[0]
     return f"{asked} * {tensor}.element_size() % 8 == 0"
 
 
-def _tiled(step: Step, views: dict[str, View]) -> list[tuple[str, int, int]]:
-    """The operands that are as large as rows and columns, and the last dim of each; else one tensor that has both."""
+def _tiled(step: Step, views: dict[str, View]) -> list[tuple[str, str, str]]:
+    """The operands that are as large as rows and columns, and the stride of the last dim of each; else one tensor that has both."""
     row, col = ({d.index for d in a.digits} for a in step.kernels[0].axes[:2])
-    found, widest = list[tuple[str, int, int]](), set[str]()
+    found, widest = list[tuple[str, str, str]](), set[str]()
     for view in views.values():
         rows = [k for k, run in enumerate(view.runs) if set(run) & row]
         cols = [k for k, run in enumerate(view.runs) if set(run) & col]
-        if rows and cols:
-            found.append((view.tensor, rows[-1], cols[-1]))
+        strides = [_stride(step, view, own[-1]) for own in (rows, cols) if own]
+        if len(strides) == 2 and all(strides):
+            found.append((view.tensor, *strides))
             widest |= {view.tensor} if set().union(*view.runs) >= row | col else set()
     if found:
         every = [each for each in found if each[0] in widest - {*step.stores}]
@@ -212,8 +214,39 @@ def _tiled(step: Step, views: dict[str, View]) -> list[tuple[str, int, int]]:
         rows = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= row]
         cols = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= col]
         if rows and cols and read.tensor not in computed and BATCH not in row | col:
-            return [(read.tensor, rows[-1], cols[-1])]
+            name = read.tensor
+            return [(name, f"{name}.stride({rows[-1]})", f"{name}.stride({cols[-1]})")]
     return []
+
+
+def _stride(step: Step, view: View, run: int) -> str:
+    """How far apart neighbours along a run of a view are; nothing where batch dims, which may be any number, are one run.
+
+    A view that not all kernels share is made behind the choice: until then the tensor has its own dims.
+    """
+    if step.is_shared(view.tensor):
+        return f"{view.tensor}.stride({run})"
+    if (digit := view.runs[run][-1]) == BATCH:
+        return ""
+    nests = [n for k in step.kernels for n in k.nests]
+    coords = next(
+        coords
+        for coords in (
+            *(n.coords for n in nests if n.name == view.tensor),
+            *(r.coords for n in nests for r in reads(n.body) if r.tensor == view.tensor),
+        )
+        if any(digit in indices(c) for c in coords)
+    )
+    at, place = next((k, c) for k, c in enumerate(coords) if digit in indices(c))
+    parts = affine(place)
+    assert parts is not None  # as it has a view
+    weight = parts[0][Idx(digit)]
+    if any(BATCH in indices(c) for c in coords[: at + 1]):
+        at -= len(coords)
+    stride, factor = f"{view.tensor}.stride({at})", launch_text(weight)
+    return (
+        stride if weight == poly(1) else f"{wrap((factor, precedence_of(factor)), TERM)} * {stride}"
+    )
 
 
 def touched(step: Step) -> tuple[str, ...]:

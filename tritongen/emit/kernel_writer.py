@@ -125,6 +125,8 @@ class KernelWriter(Addressing):
         if row.half and e.stored:
             text = with_flag(text, self.half(e.stored))
         is_call = text.precedence == ATOM and "(" in text.template
+        # libdevice, and so ours that call it, takes its arguments in one dtype: beside an f64 a bare number is an f32.
+        apart = self.context.wide and kind == "float" and not text.template.startswith("tl.")
         weak = not any(self.strong(a) for a in args)
         shown = []
         for k, arg in enumerate(kept):
@@ -134,7 +136,7 @@ class KernelWriter(Addressing):
             narrow = kind == "int" and (k == 0 or _dtype(arg) not in ("i32", "i64"))
             # A size has 32 bits, and would take what it meets along: i8 * size wraps.
             size = isinstance(arg, ir.IndexValue) and _dtype(arg) in NARROW
-            typed = size or is_call and (lossy or narrow or row.arity == 1)
+            typed = size or is_call and (lossy or narrow or row.arity == 1 or apart)
             if not self.strong(arg) and (typed or (weak and k == 0)):
                 out = self.full(arg, _dtype(arg)), ATOM
             if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:

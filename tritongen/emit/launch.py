@@ -29,7 +29,6 @@ from tritongen.emit.launches import (
     closed,
     rule_names,
     said_once,
-    seen_by,
     with_parts,
 )
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch, put_back_lines
@@ -84,7 +83,7 @@ def launch_view(
     one_batch_lines = batches_first(context, step)
     context = replace(context, flat=bool(one_batch_lines))
     lines = [*step_values(context, step, kernels), *workspace_lines(context, step)]
-    shared = [t for t in touched(step) if is_shared(step, t)]
+    shared = [t for t in touched(step) if step.is_shared(t)]
     flat = flat_lines(context, step)
     seen = [t for t in shared if not flat or t in step.stores or not context.dims[t]]
     view_lines = merge_lines(context, step) or [
@@ -195,12 +194,6 @@ def is_one_of(names: list[str]) -> str:
     return f"variant == {listed}" if len(names) == 1 else f"variant in ({listed})"
 
 
-def is_shared(step: Step, tensor: str) -> bool:
-    """Whether all kernels see a tensor alike, and none wants it packed: then its view is said once."""
-    ways = {seen_by(step, k.name, tensor) for k in step.kernels}
-    return len(ways) == 1 and all(p.tensor != tensor for p in step.packs)
-
-
 def packed_first(step: Step) -> tuple[tuple[Pack, ...], list[str]]:
     """The packs that several variants want alike, and their lines, said once in front of all launches."""
     wanting: dict[tuple[Pack, ...], list[str]] = {}
@@ -269,7 +262,7 @@ def batches_first(context: Context, step: Step) -> list[str]:
     So do facts of products whose variants see operands each in another way, and orders of what slides.
     """
     batched = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
-    shared = all(is_shared(step, t) for t in batched) and not any(k.slides for k in step.kernels)
+    shared = all(step.is_shared(t) for t in batched) and not any(k.slides for k in step.kernels)
     if step.skeleton != "contraction" or shared:
         return []
     return [line for t in batched for line in view_line(context, t, None, t in step.stores)]
@@ -339,8 +332,8 @@ def branch(
     device = touched(step)[0]
     copies = [p.stored for p in variant.packs if p.stored]
     for tensor in (*touched(step), *copies):
-        if tensor in copies or not (is_shared(step, tensor) or step.merged):
-            way = seen_by(step, variant.launches[0].kernel, tensor)
+        if tensor in copies or not (step.is_shared(tensor) or step.merged):
+            way = step.seen_by(variant.launches[0].kernel, tensor)
             lines += view_line(context, tensor, way, tensor in step.stores)
     shared = variant.launches[0].part and with_parts(step)
     made_here = {name for name, _, _ in variant.scratch}

@@ -17,7 +17,7 @@ from tritongen.emit.kernel_writer import Context
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, call_lines
-from tritongen.schedule.plan import Launch, Step, Variant, View
+from tritongen.schedule.plan import Launch, Step, Variant
 
 # No tensor of a launch function is called so: whether it says these hangs on how long its lines are.
 SHARED_WORDS = frozenset({"arguments", "constants", "dict"})
@@ -191,12 +191,8 @@ def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:
     """The dims of a tensor as a kernel is given it; 0 of what is none."""
     if tensor in dict(step.merged):
         return 3
-    view = seen_by(step, kernel, tensor)
+    view = step.seen_by(kernel, tensor)
     return len(context.dims.get(tensor, ()) if view is None else view.shape)
-
-
-def seen_by(step: Step, kernel: str, tensor: str) -> View | None:
-    return next((v for v in step.kernel(kernel).views if v.tensor == tensor), None)
 
 
 # ---- parts of sums -------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class RunsWriter(WindowWriter):
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
         """Of a run, what varies along the rows is asked as ever, and beside it where the run itself is."""
-        if self.slid_at is None:
+        if self.slid_at not in read.coords:  # of no run, or of a number that says where in it
             return super().load_mask(read, shown, dims)
         dim = read.coords.index(self.slid_at)
         del dims[dim], shown[dim]

@@ -21,7 +21,17 @@ from tritongen.emit.text import wrap
 from tritongen.emit.tiles import name_axis, view
 from tritongen.emit.view import KernelView, Store
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices, is_fractional, moved_by, substitute, symbols
+from tritongen.ir.algebra import (
+    Fetch,
+    Poly,
+    index,
+    indices,
+    is_fractional,
+    moved_by,
+    substitute,
+    symbols,
+    walk,
+)
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import coordinates, reads, substitute_indices, tensors_read
 from tritongen.schedule.members import is_reducer
@@ -87,7 +97,10 @@ class WindowWriter(KernelWriter):
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
         inner = moved_by(p, self.inner)
         place = p - inner
-        if not inner.terms or not indices(place) or is_fractional(p):
+        gathered = any(
+            isinstance(a, Fetch) for a in walk(place)
+        )  # what is loaded no line before says
+        if not inner.terms or not indices(place) or is_fractional(p) or gathered:
             return super().coordinate(tensor, dim, p)
         name = self._dim_name(tensor, dim)
         start = self._opened(place, f"{name}0")

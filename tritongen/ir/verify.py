@@ -217,6 +217,8 @@ def _literal(scope: _Scope, value: int | float | bool, dtype: str, what: str) ->
     fits = {"float": (int, float), "int": (int,), "bool": (bool,)}[kind]
     if not isinstance(value, fits) or (kind != "bool" and isinstance(value, bool)):
         scope.fail(f"{what}: {value!r} is no {dtype}")
+    if value != value:
+        scope.fail(f"{what}: the language has no word for NaN")
 
 
 def _call(scope: _Scope, call: Call) -> None:

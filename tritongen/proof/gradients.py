@@ -59,7 +59,8 @@ STEPS = (
 CLOSE = 1e-5  # of what the difference is made of
 DRAWS = 12  # of one example
 MORE = 8.0  # times the points of a forward's call, a gradient's may have
-LAYOUTS = ("contiguous", "expanded", "transposed")  # of dy: `y.sum().backward()` makes the second
+# Of dy; `y.sum().backward()` makes the second.
+LAYOUTS = ("contiguous", "expanded", "transposed", "sliced", "offset")
 
 
 @dataclass(frozen=True, slots=True)

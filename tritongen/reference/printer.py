@@ -40,7 +40,7 @@ from tritongen.ir.nodes import (
 )
 from tritongen.reference.batches import broadcast_text, expanded, own_lines
 from tritongen.reference.nests import Nests
-from tritongen.reference.sizes import Names, poly_code, size_names
+from tritongen.reference.sizes import Names, poly_code
 from tritongen.syntax.ref import parse_ref, ref_python
 
 PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
@@ -174,6 +174,7 @@ def _by_nests(op: Op, mark: str) -> list[str]:
         dtype = "compute" if kind_of(s.dtype, op) == "float" else s.dtype
         dtype = torch_dtype_code(dtype, names)
         head.append(f"{s.name} = torch.as_tensor({s.name}, dtype={dtype}, device={device})")
+    result = ", ".join(_unflattened(checked, names))  # of the operands that the function has
     head += [*own_lines(owns), *_size_lines(op, names)]
     if nests.pads:
         head += ["", *PADDED.format(padded=names.padded).splitlines()]
@@ -181,9 +182,8 @@ def _by_nests(op: Op, mark: str) -> list[str]:
         head += ["", *FIRST.format(first=names.first).splitlines()]
     if nests.blocks:
         head += ["", *BLOCKS.format(blocks=names.blocks).splitlines()]
-    op = checked  # whose operands the function has
-    lines = [*head, *sections, "", f"return {', '.join(_unflattened(op, names))}"]
-    return _dtype_lines(op, names, lines) + lines
+    lines = [*head, *sections, "", f"return {result}"]
+    return _dtype_lines(checked, names, lines) + lines
 
 
 PADDED = '''
@@ -225,8 +225,12 @@ def {first}(largest, terms, there, start):
 
 
 def _size_lines(op: Op, names: Names) -> list[str]:
-    """Sizes by name, then the batch dims of each operand flattened."""
-    used = _used_sizes(op)
+    """The sizes that what is printed so far reads, then the batch dims of each operand flattened."""
+    batches = _batch_lines(op, names)
+    derived: list[str] = []
+    for define in reversed(op.defines):
+        if define.name in names.printed:
+            derived.insert(0, f"{define.name} = {poly_code(define.value, names)}")
     known = {c.name for c in op.constants} | {d.name for d in op.defines}
     lines: list[str] = []
     for t in op.tensors:
@@ -234,7 +238,7 @@ def _size_lines(op: Op, names: Names) -> list[str]:
         new = []
         for i, d in enumerate(t.dims):
             name = str(d)
-            if d != BATCH_SIZE and name.isidentifier() and name in used - known:
+            if d != BATCH_SIZE and name.isidentifier() and name in names.printed - known:
                 known.add(name)
                 new.append((name, i if i < start else i - len(t.dims)))
         if len(new) == len(t.dims) > 0:
@@ -242,23 +246,7 @@ def _size_lines(op: Op, names: Names) -> list[str]:
             lines.append(f"{', '.join(name for name, _ in new)}{comma} = {t.name}.shape")
         else:
             lines += [f"{name} = {t.name}.shape[{i}]" for name, i in new]
-    for define in op.defines:
-        if define.name in used:
-            lines.append(f"{define.name} = {poly_code(define.value, names)}")
-    return lines + _batch_lines(op, names)
-
-
-def _used_sizes(op: Op) -> set[str]:
-    used = {name for nest in op.nests for name in size_names(nest)}
-    used |= {name for o in op.outputs for d in o.dims for name in size_names(d)}
-    if any(BATCH_SIZE in t.dims for t in op.tensors):
-        # An operand is flattened by its other dims.
-        flat = (d for t in op.tensors if BATCH_SIZE in t.dims for d in t.dims)
-        used |= {name for d in flat for name in size_names(d)}
-    for define in reversed(op.defines):
-        if define.name in used:
-            used |= size_names(define.value)
-    return used
+    return lines + derived + batches
 
 
 def _batch_lines(op: Op, names: Names) -> list[str]:

@@ -59,6 +59,7 @@ class Names:
         self.mark = mark
         self.stored = frozenset(self.taken)
         self.taken |= {name for nest in op.nests for name in index_names(nest)}
+        self.printed: set[str] = set()  # sizes and constants that some text printed so far reads
         self.compute, self.batch = self.fresh("compute"), self.fresh("batch")
         self.row, self.rows = self.fresh("row"), self.fresh("rows")
         self.padded, self.first = self.fresh("padded"), self.fresh("first")
@@ -85,25 +86,6 @@ def index_names(nest: Nest) -> set[str]:
         if isinstance(node, Reduce):
             binders += node.binders
     return {b.index for b in binders}
-
-
-def size_names(thing: Nest | Poly) -> set[str]:
-    """The names of sizes and constants that the thing uses."""
-    if isinstance(thing, Poly):
-        return set(symbols(thing))
-    found: set[str] = set()
-    polys = list(thing.dims) + [p for b in thing.box for p in (b.lo, b.hi)]
-    for node in walk(thing.body):
-        match node:
-            case Read(coords=coords):
-                polys += coords
-            case IndexValue(p):
-                polys.append(p)
-            case Reduce(binders=binders, guards=guards):
-                polys += [p for b in binders for p in (b.lo, b.hi)] + [g.poly for g in guards]
-    for p in polys:
-        found |= symbols(p)
-    return found
 
 
 def free(expr: Expr) -> set[str]:
@@ -157,6 +139,8 @@ class Printer:
         return self.tree(poly_ast(self.renamed(p)))
 
     def renamed(self, p: Poly) -> Poly:
+        self.names.printed |= symbols(p)
+
         def change(atom: Atom) -> Poly | None:
             match atom:
                 case Sym(name) if name == BATCH:

@@ -260,6 +260,14 @@ class Step:
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)
 
+    def seen_by(self, kernel: str, tensor: str) -> View | None:
+        return next((v for v in self.kernel(kernel).views if v.tensor == tensor), None)
+
+    def is_shared(self, tensor: str) -> bool:
+        """Whether all kernels see a tensor alike, and none wants it packed: then its view is said once."""
+        ways = {self.seen_by(k.name, tensor) for k in self.kernels}
+        return len(ways) == 1 and all(p.tensor != tensor for p in self.packs)
+
     @property
     def packs(self) -> tuple[Pack, ...]:
         """Of all variants, each once."""

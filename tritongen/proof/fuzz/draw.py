@@ -39,6 +39,7 @@ MOTIFS = {
     motifs_products.convolution: 5,
     motifs_places.window: 5,
     motifs_places.moving: 3,
+    motifs_places.shared: 3,
     motifs_places.crop: 3,
     motifs_places.part: 2,
     motifs_places.concat: 1,

@@ -41,8 +41,12 @@ UNARY = {
     "hardtanh({})": 0.5,
     "elu({})": 0.5,
     "expm1({})": 0.5,
+    "fmod({}, 2.5)": 0.4,
+    "abs({}) ** 1.5": 0.4,
+    "1.5 ** tanh({})": 0.4,
     "round({})": 0.5,
 }
+NAN = ("inf - inf", "0 * inf")  # of constants alone
 INT_UNARY = {"abs({})": 2, "-{}": 2, "{} ** 2": 3, "i32({})": 2, "i64({})": 2, "sign({})": 1}
 WHOLE = re.compile(r"[A-Za-z0-9_.]+$")
 
@@ -195,7 +199,7 @@ def number(s: Sketch, env: Env, depth: int = 2, odd: float = 0.12) -> str:
         return f"{s.one('f32', 'T', 'f64')}({a})" if s.maybe(0.5) else f"f32({a})"
     if choice == "where":
         b = number(s, env, depth - 2, odd)
-        return f"where({condition(s, env)}, {a}, {s.one(b, b, '0', '-1')})"
+        return f"where({condition(s, env)}, {a}, {s.one(b, b, '0', '-1', *NAN)})"
     b = number(s, env, depth - 2, odd)
     form = s.weighted({"{} * {}": 6, "{} + {}": 5, "{} - {}": 3, "max": 1, "min": 1, "/": 1})
     if form in ("max", "min"):

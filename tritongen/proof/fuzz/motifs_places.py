@@ -49,11 +49,47 @@ def moving(s: Sketch) -> None:
     move = s.weighted(
         {f"{axis} - {k}": 5, f"{axis} + {k}": 2, f"{axis} + {k} - 1": 2, f"{axis} - 2 * {k}": 1}
     )
+    if s.maybe(0.2):  # by what an operand says
+        at = s.random.choice([i for i in env if i != "..."])
+        move += f" - {s.tensor((env[at],), 'int').name}[{at}]"
     at = f"{x.name}[{', '.join([*list(env)[:-1], move])}] else 0"
     text = f"{op}[{k} < {win}]({at})"
     if s.maybe(0.25):
         text = f"{text} {s.one('+', '*')} {read(s, env)}"
     s.add("moving", lefts(env), text)
+
+
+def shared(s: Sketch) -> None:
+    """Rows of which several take one: how many, a constant, a fact of two sizes or their quotient says."""
+    h, j, k = s.indices(3)
+    groups, width, cols = s.sizes_apart(3)
+    heads = s.size(1.0)
+    form = s.weighted({"const": 3, "size": 2, "quotient": 3, "2": 2, "defined": 1})
+    if form == "const":
+        each = s.const(1)
+        s.require(f"{heads} == {groups} * {each}")
+    elif form == "size":
+        each = s.tensor((s.size(1.0),)).dims[0]
+        s.require(f"{heads} == {groups} * {each}")
+    elif form == "quotient":
+        each = f"({heads} // {groups})"
+        s.require(f"{heads} % {groups} == 0")
+    elif form == "2":
+        each = "2"
+        s.require(f"{heads} == 2 * {groups}")
+    else:
+        each = s.define(f"{heads} // {groups}")
+        s.require(f"{heads} == {groups} * {each}")
+    z = s.tensor((heads, width))
+    row = f"{h} // {each}"
+    if s.maybe(0.6):
+        x = s.tensor((groups, cols, width))
+        body = f"sum[{k}]({z.name}[{h}, {k}] * {x.name}[{row}, {j}, {k}])"
+        s.add("shared", lefts({h: heads, j: cols}), body)
+        return
+    x = s.tensor((groups, width))
+    body = f"{z.name}[{h}, {j}] {s.one('*', '+')} {x.name}[{row}, {j}]"
+    s.add("shared", lefts({h: heads, j: width}), body)
 
 
 def crop(s: Sketch) -> None:
@@ -170,12 +206,18 @@ def digits(s: Sketch) -> None:
     x = s.tensor((*kept.values(), inner), reuse=0.4)
     c = s.one(s.const(1), "2", "3")
     lead = "".join(f"{k}, " for k in kept)
-    form = s.weighted({"repeat": 3, "tile": 2, "spread": 3, "taps": 2})
+    form = s.weighted({"repeat": 3, "tile": 2, "spread": 3, "taps": 2, "turned": 2})
     out = s.define(f"{inner} * {c}")
     if form == "repeat":
         text = f"{x.name}[{lead}{i} // {c}]"
     elif form == "tile":
         text = f"{x.name}[{lead}{i} % {inner}]"
+    elif form == "turned":  # neighbours in pairs, each pair by factors of its own
+        c, out = "2", s.define(f"{inner} * 2")
+        z = s.tensor((*kept.values(), out), reuse=0.4)
+        here, half = f"{z.name}[{lead}{i}]", f"{x.name}[{lead}{i} // 2]"
+        last, first = (f"({z.name}[{lead}{i} {k} 1] else 0) * {half}" for k in "+-")
+        text = f"where({i} % 2 == 0, {here} * {half} - {last}, {here} * {half} + {first})"
     elif form == "spread":
         text = f"({x.name}[{lead}{s.one('', '1 + ')}{i} / {c}] else 0)"
         text = text.replace(f"1 + {i} /", f"({i} + 1) /")

@@ -214,6 +214,9 @@ class Sketch:
         loose = words & set(names.SIZES) - set(bound) - set(self.defined)
         other = {name: self.random.choice(bound) for name in sorted(loose) if bound}
         other |= {} if "T" in kept or typed["T"] == "T" else {"T": typed["T"]}
+        told = set(names.WORD.findall(" ".join(facts)))
+        if self.maybe(0.15) and (free := [d for d in bound if d in names.SIZES and d not in told]):
+            other[self.random.choice(free)] = self.one("8", "3", "1")  # known when it is built
         used = [m for m in self.macros if m.split("(")[0].split()[-1] in words]
         return "\n".join([*used, *self.ops, names.renamed(text, other), ""])
 
