@@ -203,7 +203,7 @@ def _tiled(step: Step, views: dict[str, View]) -> list[tuple[str, str, str]]:
         cols = [k for k, run in enumerate(view.runs) if set(run) & col]
         strides = [_stride(step, view, own[-1]) for own in (rows, cols) if own]
         if len(strides) == 2 and all(strides):
-            found.append((view.tensor, *strides))
+            found.append((view.tensor, strides[0], strides[1]))
             widest |= {view.tensor} if set().union(*view.runs) >= row | col else set()
     if found:
         every = [each for each in found if each[0] in widest - {*step.stores}]
