@@ -26,7 +26,8 @@ from tritongen.autodiff.kept import from_kept
 from tritongen.autodiff.lift import lift
 from tritongen.autodiff.products import in_stored_types
 from tritongen.autodiff.quotients import quotients, use_quotients
-from tritongen.autodiff.term import write
+from tritongen.autodiff.term import condition_of, write
+from tritongen.autodiff.wanted import ALWAYS, NEVER, Wanted, either, without_repeats
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Poly, index
@@ -155,7 +156,9 @@ def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest,
     used = reached(nests, gradients, given)
     read = set().union(*(tensors_read(nest.body) for nest in used))
     known = quotients(tuple(nest for nest in nests if nest.name in given & read))
-    return use_quotients(inline(used, gradients | {nest.name for nest in op.nests}), known)
+    lines = inline(used, gradients | {nest.name for nest in op.nests})
+    lines = tuple(replace(line, body=without_repeats(line.body)) for line in lines)
+    return use_quotients(lines, known)
 
 
 def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
@@ -186,6 +189,7 @@ class _Tape:
     backward: list[Nest] = field(default_factory=list)  # gradients of temporaries
     owners: dict[str, str] = field(default_factory=dict)  # whose gradient such a line belongs to
     parts: dict[str, list[Expr]] = field(default_factory=dict)  # contributions to a gradient
+    conditions: dict[str, Wanted] = field(default_factory=dict)  # where they are wanted
     targets: dict[str, Target] = field(default_factory=dict)
     shapes: dict[str, Tensor] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
@@ -279,7 +283,7 @@ class _Tape:
         place = self.places.get(nest.name, "")
         nest = replace(nest, body=batches.as_shares(self.op, nest.body, self._terms))
         line = flow.Line(nest, self._value(nest), self.varies, self.most, place)
-        for use in flow.uses(line, weight):
+        for use in flow.uses(line, weight, self._condition(nest.name)):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)
 
@@ -300,11 +304,19 @@ class _Tape:
     def _contribute(self, nest: Nest, use: flow.Use, name: str) -> None:
         target = self.targets[name]
         system = invert(use, nest.box, target, self.facts)
-        term = exprs.cast(write(system, self.shapes, self.said), exprs.COMPUTE)
+        gradients = self.owners.keys() | {f"d{o.name}" for o in self.op.outputs}
+        term = exprs.cast(write(system, self.shapes, self.said, gradients), exprs.COMPUTE)
         if not exprs.is_zero(term):
+            found = condition_of(system, self.shapes, self.said)
+            self.conditions[name] = either(self.conditions.get(name, NEVER), found)
             in_force = {b.index for b in target.box}
             term = exprs.name_binders(term, in_force, self.not_indices)
             self.parts.setdefault(name, []).append(term)
+
+    def _condition(self, name: str) -> Wanted:
+        """Where a line's gradient is wanted: of an output that comes in for it, always."""
+        given = {o.name for o in self.op.outputs} - set(self.op.kept)
+        return ALWAYS if name in given else self.conditions.get(name, ALWAYS)
 
     def _value(self, nest: Nest) -> Expr:
         """The value of a nest, read where it was written."""

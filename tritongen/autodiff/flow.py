@@ -16,6 +16,18 @@ from dataclasses import dataclass, replace
 
 from tritongen.autodiff import exprs
 from tritongen.autodiff.partials import partial
+from tritongen.autodiff.wanted import (
+    ALWAYS,
+    NEVER,
+    Case,
+    Wanted,
+    both,
+    either,
+    literals,
+    multiplies,
+    opposite,
+    parted,
+)
 from tritongen.ir.algebra import Fetch, Poly, index
 from tritongen.ir.nodes import (
     Binder,
@@ -40,12 +52,17 @@ class Overgrown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """`node` is read once per point of the nest's box and of `binders` that passes `guards`."""
+    """`node` is read once per point of the nest's box and of `binders` that passes `guards`.
+
+    `wanted`: where its gradient is, guards among it. `only`: conditions beside guards that the weight is not in yet.
+    """
 
     node: Read | ScalarRef
     weight: Expr
     binders: tuple[Binder, ...] = ()
     guards: tuple[Guard, ...] = ()
+    wanted: Wanted = ALWAYS
+    only: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +80,13 @@ class Line:
     place: str = ""
 
 
-def uses(line: Line, weight: Expr) -> Iterator[Use]:
-    yield from _scope(line, line.nest.body, weight, (), ())
+def uses(line: Line, weight: Expr, wanted: Wanted = ALWAYS) -> Iterator[Use]:
+    """The uses, given the gradient of the line and where it is wanted."""
+    for use in _scope(line, line.nest.body, weight, (), (), wanted):
+        if multiplies(use.weight):
+            guards, only = parted(wanted)
+            use = replace(use, guards=(*guards, *use.guards), only=only)
+        yield use
 
 
 def place_of(nest: Nest, reduce: Reduce, name: str) -> Nest:
@@ -112,28 +134,32 @@ def _scope(
     given: Expr,
     binders: tuple[Binder, ...],
     guards: tuple[Guard, ...],
+    wanted: Wanted,
 ) -> Iterator[Use]:
-    """Uses below `root`, whose gradient is `given`, under binders and guards."""
-    weights = {root: given}
+    """Uses below `root`, whose gradient is `given` and wanted there, under binders and guards."""
+    weights, where = {root: given}, {root: wanted}
     for node in reversed(_order(line, root)):
         weight = weights.get(node)
         if weight is None or exprs.is_zero(weight):
             continue
         match node:
             case Read() | ScalarRef():
-                yield Use(node, weight, binders, guards)
+                yield Use(node, weight, binders, guards, where[node])
             case Cast(arg):
                 _hand(line, weights, arg, exprs.cast(weight, exprs.compute_dtype(arg.dtype)))
+                where[arg] = either(where.get(arg, NEVER), where[node])
             case Call():
                 value: Expr = node
                 if node is _core(root) and root is line.nest.body:
                     value = exprs.cast(line.value, node.dtype)
-                for arg, w in _shares(line, node, weight, value):
+                for arg, w, case in _shares(line, node, weight, value):
                     _hand(line, weights, arg, w)
+                    where[arg] = either(where.get(arg, NEVER), both(where[node], case))
             case Reduce():
                 inner = guards + node.guards + _chosen(line, node)
                 below = _into(node, weight)
-                yield from _scope(line, node.body, below, binders + node.binders, inner)
+                inside = both(where[node], inner)
+                yield from _scope(line, node.body, below, binders + node.binders, inner, inside)
 
 
 def _core(root: Expr) -> Expr:
@@ -177,19 +203,19 @@ def varies(line: Line, expr: Expr) -> bool:
     return any(varies(line, part) for part in parts(expr))
 
 
-def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """What of a call's gradient each argument gets."""
+def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple[Expr, Expr, Case]]:
+    """What of a call's gradient each argument gets, and where."""
     if call.fn == "where":
         condition, yes, no = call.args
         zero = exprs.number(0, weight.dtype)
-        yield yes, exprs.where(condition, weight, zero)
-        yield no, exprs.where(condition, zero, weight)
+        yield yes, exprs.where(condition, weight, zero), literals(condition)
+        yield no, exprs.where(condition, zero, weight), opposite(condition)
         return
     for position, arg in enumerate(call.args):
         if varies(line, arg):
             slope = partial(call, position, value)
             if slope is not None:
-                yield arg, exprs.mul(weight, slope)
+                yield arg, exprs.mul(weight, slope), ()
 
 
 # ---- reducers -----------------------------------------------------------------------------------

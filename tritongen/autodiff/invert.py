@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from tritongen.autodiff import exprs
 from tritongen.autodiff.flow import Use
+from tritongen.autodiff.wanted import ALWAYS, Wanted, changed
 from tritongen.ir.algebra import (
     Atom,
     Floor,
@@ -79,6 +80,8 @@ class System:
     coords: list[Poly]
     guards: list[Guard]
     weight: Expr
+    wanted: Wanted = ALWAYS
+    only: tuple[Expr, ...] = ()  # conditions that the weight is to be inside of
 
     @property
     def ranges(self) -> dict[str, tuple[Poly, Poly]]:
@@ -102,6 +105,8 @@ class System:
         self.coords = [substitute_atoms(c, change) for c in self.coords]
         self.guards = [Guard(substitute_atoms(g.poly, change), g.op) for g in self.guards]
         self.weight = exprs.substitute(self.weight, change)
+        self.wanted = changed(self.wanted, change)
+        self.only = tuple(exprs.substitute(e, change) for e in self.only)
 
     def solve(self, name: str, solution: Poly) -> None:
         """Put `solution` for an unknown everywhere and keep its range as guards."""
@@ -133,6 +138,8 @@ def _system(use: Use, box: tuple[Binder, ...], target: Target, facts: Facts) -> 
         [substitute_atoms(c, change) for c in coords],
         [Guard(substitute_atoms(g.poly, change), g.op) for g in use.guards],
         exprs.substitute(exprs.with_own_binders(use.weight), change),
+        changed(use.wanted, change),
+        tuple(exprs.substitute(e, change) for e in use.only),
     )
 
 

@@ -20,6 +20,7 @@ from tritongen.ir.nodes import (
     NARROW_FLOATS,
     Call,
     Cast,
+    Const,
     Expr,
     Nest,
     Op,
@@ -72,6 +73,8 @@ def _stored_type(factor: Expr) -> str:
     match factor:
         case Cast(Read(dtype=dtype) | Cast(_, dtype), "compute") if dtype != COMPUTE:
             return dtype
+        case Call("where", (_, factor, Const(0))):
+            return _stored_type(factor)
     return ""
 
 

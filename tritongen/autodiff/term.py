@@ -10,17 +10,19 @@ goes too, which is what makes a convolution's gradient read like a convolution; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from tritongen.autodiff import exprs
+from tritongen.autodiff import exprs, wanted
 from tritongen.autodiff.invert import System, decide
 from tritongen.ir import nodes
 from tritongen.ir.algebra import (
     Atom,
     Fetch,
     Floor,
+    Idx,
     Poly,
+    affine,
     denominator,
     extreme,
     index,
@@ -31,7 +33,6 @@ from tritongen.ir.algebra import (
     poly,
     substitute_atoms,
     walk,
-    with_modulo,
 )
 from tritongen.ir.bounds import Facts, prove, simplify
 from tritongen.ir.nodes import (
@@ -56,10 +57,11 @@ TAME = ("add", "sub", "mul", "neg", "where")
 Shapes = Mapping[str, Tensor]  # everything that may be read
 
 
-def write(system: System, shapes: Shapes, said: Facts) -> Expr:
+def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> Expr:
     """The sum over the unknowns left, or the bare weight where none is.
 
-    `said`: what the text says of sizes, by which what is read without `else` is checked again.
+    `said`: what the text says of sizes, by which what is read without `else` is checked again. `gradients`: the
+    lines of gradients, which are 0 where they are not wanted.
     """
     _tidy(system)
     ranges = system.ranges | _inner_ranges(system.weight)
@@ -72,18 +74,95 @@ def write(system: System, shapes: Shapes, said: Facts) -> Expr:
     left = set(system.unknown)
     inner = tuple(g for g in guards if indices(g.poly) & left)
     outer = tuple(g for g in guards if not indices(g.poly) & left)
+    only = [rebuild(e, lambda e: _filled(said, e, ranges, shapes)) for e in system.only]
+    within = [e for e in only if exprs.free_indices(e) & left]
+    for condition in within:
+        weight = _masked(condition, weight, system, gradients)
     if binders and not exprs.is_zero(weight):
-        weight = _sum(binders, inner, weight, said)
-    if not outer or exprs.is_zero(weight):
+        factored = not (inner or within)
+        weight = _sum(binders, weight, said) if factored else _plain_sum(binders, inner, weight)
+    asked = (*outer, *(e for e in only if not exprs.free_indices(e) & left))
+    if not asked or exprs.is_zero(weight):
         return weight
-    condition = _condition(outer)
-    return exprs.where(condition, weight, exprs.number(0, weight.dtype))
+    return exprs.where(wanted.as_condition(asked), weight, exprs.number(0, weight.dtype))
 
 
-def _sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr, said: Facts) -> Expr:
+def _masked(condition: Expr, weight: Expr, system: System, gradients: Set[str]) -> Expr:
+    """The weight inside of a condition: of a matrix product each factor that has all of the condition's indices.
+
+    The factor that the gradient comes in by is 0 there as it is.
+    """
+    used, own = exprs.free_indices(condition), {b.index for b in system.target.box}
+
+    def masked(e: Expr) -> Expr:
+        return exprs.where(condition, e, exprs.number(0, e.dtype))
+
+    def factor(e: Expr) -> Expr:
+        reads = {r.tensor for r in nodes.walk(e) if isinstance(r, Read)}
+        settled = reads & gradients and not wanted.multiplies(e)
+        return e if settled or not used <= exprs.free_indices(e) else masked(e)
+
+    match weight:
+        case Call("mul", (a, b)):
+            rows, columns = exprs.free_indices(a) & own, exprs.free_indices(b) & own
+            if rows - columns and columns - rows:
+                return exprs.call("mul", factor(a), factor(b))
+    return masked(weight)
+
+
+def condition_of(system: System, shapes: Shapes, said: Facts) -> wanted.Wanted:
+    """Under which condition on the target's indices the gradient is wanted; what binders are asked is left out."""
+    found: wanted.Wanted = wanted.NEVER
+    for case in system.wanted:
+        asked: list[wanted.Literal] = []
+        for literal in (*case, *system.guards):
+            if isinstance(literal, Guard):
+                part = _for_some(system, literal, shapes, said)
+                if part is None:
+                    break
+                asked += part
+            elif not exprs.free_indices(literal) & set(system.unknown):
+                asked.append(rebuild(literal, lambda e: _filled(said, e, system.ranges, shapes)))
+        else:
+            found = wanted.either(found, (tuple(dict.fromkeys(asked)),))
+    return found
+
+
+def _for_some(
+    system: System, guard: Guard, shapes: Shapes, said: Facts
+) -> tuple[Guard, ...] | None:
+    """What a guard asks of the target's indices, for some value of a binder; None where it never holds."""
+    left = indices(guard.poly) & set(system.unknown)
+    if left:
+        split = affine(guard.poly)
+        if guard.op == "==" or split is None or len(left) > 1 or is_fractional(guard.poly):
+            return ()
+        (name,), ends = left, system.unknown[next(iter(left))]
+        sign = split[0].get(Idx(name), ZERO).constant
+        if sign not in (1, -1) or name in indices(guard.poly - index(name) * sign):
+            return ()
+        end = ends[1] - 1 if sign == 1 else ends[0]
+        guard = replace(guard, poly=guard.poly + (end - index(name)) * sign)
+    kept = []
+    for part in _whole(system, guard):
+        part = replace(part, poly=_filled_fetches(said, part.poly, system.ranges, shapes))
+        verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
+        if verdict is False:
+            return None
+        if verdict is None:
+            kept.append(part)
+    return tuple(kept)
+
+
+def _plain_sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr) -> Expr:
+    """The sum under conditions: one of nothing is 0 whatever the factor that all terms have."""
+    return Reduce("sum", binders, guards, weight, weight.dtype)
+
+
+def _sum(binders: tuple[Binder, ...], weight: Expr, said: Facts) -> Expr:
     """The sum, with factors that are the same for all terms before it.
 
-    Not under guards, where a sum of nothing is 0 whatever the factor; nor is it 0 / 0 where what it is divided
+    It is not 0 / 0 where what it is divided
     by, as in a mean's gradient, is the number of its terms.
     """
     own = {b.index for b in binders}
@@ -107,13 +186,9 @@ def _sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr, s
                 return exprs.mul(total(a), b)
             case Call("div", (a, b)) if not exprs.free_indices(b) & own:
                 return exprs.div(total(a), rebuild(b, at_least_1))
-        return Reduce("sum", binders, guards, e, e.dtype)
+        return _plain_sum(binders, (), e)
 
-    return (
-        Reduce("sum", binders, guards, weight, weight.dtype)
-        if guards
-        else total(_gather(weight, own))
-    )
+    return total(_gather(weight, own))
 
 
 def _gather(e: Expr, own: set[str]) -> Expr:
@@ -224,35 +299,6 @@ def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
         above, below = -above, -below
     positive = system.proves(below, ">", ZERO)
     return (exact, Guard(above if positive else above // below, ">="))
-
-
-def _condition(guards: tuple[Guard, ...]) -> Expr:
-    def compare(guard: Guard) -> Expr:
-        p, fn = guard.poly, {">=": "ge", "==": "eq"}[guard.op]
-        if fn == "ge" and dict(p.terms).get((), 0) == -1:
-            p, fn = p + 1, "gt"
-        left, right = sides(p)
-        return exprs.call(fn, _side(left), _side(right), dtype="bool")
-
-    first, *rest = map(compare, guards)
-    for other in rest:
-        first = exprs.call("and", first, other)
-    return first
-
-
-def sides(p: Poly) -> tuple[Poly, Poly]:
-    """p as left - right, without minus signs; a remainder stays one."""
-    if p != (shown := with_modulo(p)) and len(shown.terms) == 1:
-        return p, ZERO
-    positive = Poly(tuple(t for t in p.terms if t[1] > 0))
-    return positive, positive - p
-
-
-def _side(p: Poly) -> Expr:
-    """One side of a comparison, as the checker types it."""
-    if p.constant is not None:
-        return Const(int(p.constant), "i64")
-    return IndexValue(p, "i64")
 
 
 # ---- factors that vanish ------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from tritongen.autodiff import exprs
+from tritongen.autodiff.wanted import literals
 from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal, substitute_atoms
 from tritongen.ir.nodes import (
     Binder,
@@ -37,6 +38,7 @@ from tritongen.ir.nodes import (
 Atom = tuple
 Monomial = tuple
 Form = dict
+CONDITIONS = ("guard", "condition")
 LIMIT = 96  # terms in a form
 EFFORT = 1000  # expressions that one test may look at
 MOST_ALIKE = 4  # binders of one sum that nothing tells apart
@@ -87,6 +89,8 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
     powers = dict(left)
     for atom, power in right:
         powers[atom] = powers.get(atom, 0) + power
+        if atom[0] in CONDITIONS:  # 1 or 0
+            powers[atom] = min(powers[atom], 1)
     return tuple(sorted(((a, k) for a, k in powers.items() if k), key=_text))
 
 
@@ -170,9 +174,24 @@ def _is_open(body: Expr) -> bool:
     return not isinstance(body, Reduce) or body.op == "sum"
 
 
+def _condition(condition: Expr) -> Form:
+    """1 where it holds, else 0."""
+    form: Form = {(): poly(1)}
+    for literal in literals(condition):
+        match literal:
+            case Call("not", (a,)):
+                one = _sum({(): poly(1)}, _condition(a), -1)
+            case Guard():
+                one = _atom("guard", literal)
+            case _:
+                one = _atom("condition", literal)
+        form = _product(form, one)
+    return form
+
+
 def _call(fn: str, args: tuple[Expr, ...], lines: Lines) -> Form:
     if fn == "where":
-        condition = _atom("value", args[0])
+        condition = _condition(args[0])
         yes, no = (_normal(a, lines) for a in args[1:])
         return _sum(no, _product(condition, _sum(yes, no, -1)))
     if fn == "pow_int" and isinstance(args[1], Const):

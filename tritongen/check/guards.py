@@ -7,12 +7,15 @@ floats stays a `where`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tritongen.check.coordinates import is_affine
 from tritongen.check.scope import Scope
 from tritongen.ir.algebra import Fetch, Poly, poly
 from tritongen.ir.nodes import Call, Cast, Const, Expr, Guard, IndexValue, Read
+
+Kind = Callable[[str], str]
 
 
 def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
@@ -35,7 +38,7 @@ def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
                 where, dtype = Call("where", (condition, one, replace(one, value=0)), dtype), ""
             case _:
                 return guards, body
-        found, rest = _guards(scope, condition)
+        found, rest = guards_of(scope.kind, condition)
         if not found:
             return guards, body
         guards += found
@@ -53,16 +56,16 @@ def _is_count(body: Expr) -> bool:
     return False
 
 
-def _guards(scope: Scope, condition: Expr) -> tuple[tuple[Guard, ...], Expr | None]:
-    """(the guards in an and-chain, what else it says)."""
+def guards_of(kind: Kind, condition: Expr) -> tuple[tuple[Guard, ...], Expr | None]:
+    """(the guards in an and-chain, what else it says); `kind`: of a dtype."""
     match condition:
         case Call("and", (a, b)):
-            (first, left_rest), (second, right_rest) = _guards(scope, a), _guards(scope, b)
+            (first, left_rest), (second, right_rest) = guards_of(kind, a), guards_of(kind, b)
             if left_rest is None or right_rest is None:
                 return first + second, left_rest or right_rest
             return first + second, replace(condition, args=(left_rest, right_rest))
         case Call("lt" | "le" | "gt" | "ge" | "eq" as op, (a, b)):
-            left, right = integer(scope, a), integer(scope, b)
+            left, right = integer(kind, a), integer(kind, b)
             if left is None or right is None:
                 return (), condition
             gap = {"gt": left - right - 1, "ge": left - right, "eq": left - right}.get(op)
@@ -74,19 +77,19 @@ def _guards(scope: Scope, condition: Expr) -> tuple[tuple[Guard, ...], Expr | No
     return (), condition
 
 
-def integer(scope: Scope, expr: Expr) -> Poly | None:
+def integer(kind: Kind, expr: Expr) -> Poly | None:
     """A coordinate, a size or an integer read, as a poly."""
     match expr:
-        case IndexValue(p, dtype) if scope.kind(dtype) == "int":
+        case IndexValue(p, dtype) if kind(dtype) == "int":
             return p
-        case Const(int(value), dtype) if scope.kind(dtype) == "int":
+        case Const(int(value), dtype) if kind(dtype) == "int":
             return poly(value)
-        case Read(tensor, coords, (int() | None) as fill, dtype) if scope.kind(dtype) == "int":
+        case Read(tensor, coords, (int() | None) as fill, dtype) if kind(dtype) == "int":
             return poly(Fetch(tensor, coords, fill))
-        case Cast(arg, "i64") if scope.kind(arg.dtype) == "int":
-            return integer(scope, arg)
+        case Cast(arg, "i64") if kind(arg.dtype) == "int":
+            return integer(kind, arg)
         case Call("add" | "sub" as fn, (a, b), dtype) if dtype == "i64":
-            left, right = integer(scope, a), integer(scope, b)
+            left, right = integer(kind, a), integer(kind, b)
             if left is None or right is None:
                 return None
             return left + right if fn == "add" else left - right

@@ -1,0 +1,113 @@
+"""Gradients where what is excluded overflows: a branch not taken, a term outside of bounds, contributes 0."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+import torch
+
+from tritongen.autodiff import gradient
+from tritongen.check import check
+from tritongen.ir.interp import run
+from tritongen.syntax.parse import parse
+
+
+def grads(text: str, **args) -> dict[str, torch.Tensor]:
+    (op,) = check(parse(text))[-1].typings
+    outputs = run(op, args)
+    assert all(bool(y.isfinite().all()) for y in outputs.values())
+    back, seed = gradient(op), torch.Generator().manual_seed(7)
+    dys = {
+        f"d{n}": torch.randn(y.shape, generator=seed, dtype=torch.float64)
+        for n, y in outputs.items()
+    }
+    known = {**args, **outputs, **dys}
+    return run(back, {p.name: known[p.name] for p in back.params})
+
+
+def row(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+POINTWISE = {
+    "where": ("t[n] = exp(x[n]); y[n] = where(x[n] < 3, t[n], 0)", 1000.0),
+    "the other branch": ("t[n] = log(x[n]); y[n] = where(x[n] == 0, 0, t[n])", 0.0),
+    "a negation": ("t[n] = exp(x[n]); y[n] = where(not x[n] > 3, t[n], 0)", 1000.0),
+    "a chain": ("t[n] = exp(x[n]); s[n] = t[n] * t[n]; y[n] = where(n < 2, s[n], 0)", 500.0),
+    "one of two": (
+        "t[n] = exp(x[n]); y[n] = where(n == 0, t[n], 0) + where(x[n] == 2, t[n] * t[n], 0)",
+        1000.0,
+    ),
+    "moved": ("t[n] = exp(x[n]); y[n] = t[n - 1] else 0", 1000.0),
+    "a sum of those before": ("t[n] = exp(x[n]); y[n] = sum[k < n](t[k])", 1000.0),
+    "a minimum": ("t[n] = exp(x[n]); y[n] = min[k](t[k]) + x[n] * 0", 1000.0),
+}
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_what_is_excluded_is_multiplied_by_nothing(name):
+    body, value = POINTWISE[name]
+    lines = "\n".join(body.split("; "))
+    text = f"op f<T: float>(x: T[N]) -> y: T[N] {{\n{lines}\n}}"
+    dx = grads(text, x=row(1, 2, value))["dx"]
+    assert dx.isfinite().all() and dx[2] == 0
+
+
+ATTENTION = """op f<T: float>(q: T[S, E], k: T[L, E], v: T[L, E]{more}) -> o: T[S, E] {{
+  c[i, j] = sum[e](q[i, e] * k[j, e])
+  m[i] = max[j{bound}](c[i, j])
+  p[i, j] = exp(c[i, j] - m[i])
+  o[i, e] = sum[j{bound}](p[i, j] * v[j, e]) / sum[j{bound}](p[i, j])
+}}"""
+
+
+def qkv(scale: float) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {n: scale * torch.randn(6, 4, dtype=torch.float64) for n in "qkv"}
+
+
+def by_torch(args: dict[str, torch.Tensor], mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    leaves = {n: args[n].clone().requires_grad_() for n in "qkv"}
+    scores = (leaves["q"] @ leaves["k"].T).masked_fill(~mask, -inf)
+    o = scores.softmax(-1) @ leaves["v"]
+    dy = torch.randn(o.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    found = torch.autograd.grad(o, list(leaves.values()), dy)
+    return {f"d{n}": g for n, g in zip(leaves, found, strict=True)}
+
+
+def test_causal_attention_whose_excluded_scores_overflow():
+    args = qkv(40)
+    found = grads(ATTENTION.format(more="", bound=" <= i"), **args)
+    torch.testing.assert_close(found, by_torch(args, torch.ones(6, 6).tril().bool()))
+
+
+@pytest.mark.parametrize("padding", [1e20, inf, nan])
+def test_attention_over_padding(padding):
+    args, mask = qkv(2), torch.ones(6, 6, dtype=torch.bool)
+    mask[:, 3:] = False
+    right = by_torch(args, mask)
+    for n in "kv":
+        args[n][3:] = padding
+    text = ATTENTION.format(more=", count: i64[1]", bound=" < count[0]")
+    found = grads(text, **args, count=torch.tensor([3]))
+    torch.testing.assert_close(found, right)
+
+
+def test_keys_that_a_mask_excludes():
+    args, mask = qkv(2), torch.arange(6) < 3
+    right = by_torch(args, mask.expand(6, 6))
+    args["k"][3:] = inf
+    text = ATTENTION.format(more=", mask: bool[L]", bound="")
+    text = text.replace(
+        "sum[e](q[i, e] * k[j, e])", "where(mask[j], sum[e](q[i, e] * k[j, e]), -inf)"
+    )
+    torch.testing.assert_close(grads(text, **args, mask=mask), right)
+
+
+def test_both_branches_need_no_condition():
+    text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  t[n] = exp(x[n])\n"
+    text += "  y[n] = where(x[n] < 0, t[n], 0) + where(x[n] < 0, 0, 2 * t[n])\n}"
+    back = gradient(check(parse(text))[0].typings[0])
+    (dx,) = (nest.body for nest in back.nests if nest.name == "dx")
+    assert dx.arg.fn == "mul"
