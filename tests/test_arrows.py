@@ -4,13 +4,14 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "tritongen"
-LEAVES = {"errors", "faults", "files", "resources"}
+LEAVES = {"errors", "faults", "files", "resources", "work"}
 FRONT = {"syntax", "ir", "check", "autodiff", "schedule", "reference", "emit", "pipeline"}
 MAY_IMPORT = {
     "errors": set(),
     "faults": {"errors"},
     "files": set(),
     "resources": set(),
+    "work": set(),
     "syntax": LEAVES,
     "ir": LEAVES | {"syntax"},  # syntax: only to print the IR in the language
     "check": LEAVES | {"syntax", "ir"},

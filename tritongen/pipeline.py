@@ -11,19 +11,20 @@ Nothing here imports torch or triton.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tritongen.autodiff import NotDifferentiable, with_gradient, without_handed_on
-from tritongen.check import Checked, check
+from tritongen.check import Checked, check, too_much_work
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
 from tritongen.emit.module import module_source, ops_source
 from tritongen.emit.op_plans import OpPlans, differentiated
-from tritongen.errors import Diagnostic, SpecError
+from tritongen.errors import Diagnostic, Span, SpecError
 from tritongen.faults import doing, reporting
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
@@ -34,6 +35,7 @@ from tritongen.schedule.aside import all_names, names_aside
 from tritongen.schedule.plan import Plan
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
+from tritongen.work import Overworked, limited
 
 UNREADABLE = "its text is refused: "  # `check` fails then
 SECOND = (
@@ -103,12 +105,16 @@ def _built(
 ) -> Module:
     with doing("parse"):
         file = parse(text, name)
-    with doing("check"):
-        checked = check(file)
-    items = tuple(_items(file, checked, text, only, gradients, autotune))
-    stem = _stem(name) if name != "<text>" else checked[0].name
-    with doing("print"):
-        raw = module_source(stem, origin, text, items, standalone)
+    with limited():
+        try:
+            with doing("check"):
+                checked = check(file)
+            items = tuple(_items(file, checked, text, only, gradients, autotune))
+            stem = _stem(name) if name != "<text>" else checked[0].name
+            with doing("print"):
+                raw = module_source(stem, origin, text, items, standalone)
+        except Overworked as work:
+            raise SpecError([too_much_work(*(work.args or (file.items[0].span,)))]) from None
     return Module(stem, origin, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
@@ -141,16 +147,30 @@ def _items(
     places = {item.name: item.span for item in file.items}
     pairs: dict[str, _Pair | str] = {}
     for c in checked:
-        with doing("derive", c.name, places[c.name]):
+        with doing("derive", c.name, places[c.name]), _spent_on(places[c.name]):
             pairs[c.name] = _pair(c, names) if gradients else "it was built without gradients"
         if isinstance(pair := pairs[c.name], _Pair):
-            names |= {op.name for op in (pair.forward, pair.back) if op}
-    marks = marks_for(" ".join([text, *_names(pairs.values())]))
-    taken = _Taken(file, frozenset(names), set(), marks, autotune)
+            names |= {op.name for op in pair.ops}
+    taken = _Taken(file, frozenset(names), set(), marks_for(_said(text, pairs)), autotune)
     for c in checked:
-        with doing("print", c.name, places[c.name]):
+        with doing("print", c.name, places[c.name]), _spent_on(places[c.name]):
             item = _with_gradient(_item(c.typings, only, taken), pairs[c.name], only, taken)
         yield item
+
+
+@contextmanager
+def _spent_on(span: Span) -> Iterator[None]:
+    """The op is named where the steps run out in what follows from it."""
+    try:
+        yield
+    except Overworked:
+        raise Overworked(span) from None
+
+
+def _said(text: str, pairs: Mapping[str, _Pair | str]) -> str:
+    """What no mark may occur in: the file, and the names of what follows from it."""
+    derived = (op for pair in pairs.values() if isinstance(pair, _Pair) for op in pair.ops)
+    return " ".join([text, *(n for op in derived for n in (op.name, *all_names(op)))])
 
 
 def _with_gradient(item: OpPlans, pair: _Pair | str, only: str | None, taken: _Taken) -> OpPlans:
@@ -172,13 +192,9 @@ class _Pair:
     back: ir.Op | None
     handed_on: Mapping[str, tuple[str, tuple[int, ...]]]
 
-
-def _names(pairs: Iterable[_Pair | str]) -> Iterator[str]:
-    """All that the ops of these speak of by a name."""
-    for pair in pairs:
-        if isinstance(pair, _Pair):
-            for op in filter(None, (pair.forward, pair.back)):
-                yield from (op.name, *all_names(op))
+    @property
+    def ops(self) -> tuple[ir.Op, ...]:
+        return tuple(op for op in (self.forward, self.back) if op)
 
 
 def _pair(c: Checked, taken: Set[str]) -> _Pair | str:

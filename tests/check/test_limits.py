@@ -4,9 +4,10 @@ from time import process_time
 
 import pytest
 
-from tritongen import pipeline
+from tritongen import pipeline, work
 from tritongen.autodiff import NotDifferentiable, backward, gradient
 from tritongen.check import check
+from tritongen.emit.collisions import marks_for
 from tritongen.errors import SpecError
 from tritongen.ir.print import print_op
 from tritongen.syntax.parse import parse
@@ -53,6 +54,13 @@ TOO_MUCH = {
     "squares of sizes": (sizes("N + D", "{q} = {p} * {p} + N", 12), "E009"),
     "digits of sizes": (sizes("N + D", "{q} = {p} // 2 + {p} % 3", 25), "E009"),
 }  # fmt: skip
+
+
+TOO_MUCH["typings"] = (
+    "op f<A: float | int | bool, B: float | int | bool, C: float | int | bool, E: float | int>"
+    "(a: A[N], b: B[N], c: C[N], e: E[N]) -> y: f32[N] { y = f32(a) + f32(b) + f32(c) + f32(e) }",
+    "E009",
+)
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
@@ -107,3 +115,47 @@ def test_a_gradient_that_grows_beyond_all_sharing_is_refused(monkeypatch):
     product = check(parse(op("y = (x + 1) * (x + 2) * (x + 3) * (x + 4)")))[0].typings[0]
     with pytest.raises(NotDifferentiable, match="its line `y` grows beyond 2 operations"):
         gradient(product)
+
+
+def chain(call: str, links: int, operands: str = "") -> str:
+    """Each line calls an op with the one before."""
+    names = ["x", *(f"t{k}" for k in range(1, links)), "y"]
+    lines = (f"{b} = {call.format(a)}" for a, b in zip(names, names[1:], strict=False))
+    return op("\n".join(lines)).replace("x: T[N, D]", f"x: T[N, D]{operands}")
+
+
+NORM = "layer_norm({}, w, b)", ", w: T[D], b: T[D]"
+
+
+def steps(text: str) -> int:
+    pipeline.build.__wrapped__(text)
+    return work.spent()
+
+
+@pytest.mark.parametrize("link", [("softmax({})", ""), NORM], ids=["softmax", "layer_norm"])
+def test_the_work_of_a_chain_does_not_double_with_its_links(link):
+    call, operands = link
+    few, many = (steps(chain(call, links, operands)) for links in (2, 6))
+    assert many < 12 * few < work.MOST_STEPS
+
+
+def test_what_a_compile_may_do_is_counted_and_ends_in_a_finding(monkeypatch):
+    text = chain("softmax({})", 3)
+    needed = steps(text)
+    monkeypatch.setattr(work, "MOST_STEPS", needed)
+    assert steps(text) == needed  # whatever ran before
+    monkeypatch.setattr(work, "MOST_STEPS", needed - 1)
+    with pytest.raises(SpecError) as raised:
+        pipeline.build.__wrapped__(text)
+    (finding,) = raised.value.diagnostics
+    assert finding.code == "E009" and finding.span.source.text == text
+    monkeypatch.setattr(work, "MOST_STEPS", 10)
+    with pytest.raises(SpecError, match="E009"):
+        check(parse(text))
+
+
+def test_marks_are_found_in_one_look():
+    start = process_time()
+    assert marks_for("#" + "q" + "z" * 60_000).spec == "q" + "z" * 60_001 + "s"
+    assert marks_for("qzz qz").spec == "qzzzs" and marks_for("").spec == "qzs"
+    assert process_time() - start < 1

@@ -19,12 +19,30 @@ from tritongen.errors import Diagnostic, Span, SpecError
 from tritongen.faults import doing
 from tritongen.ir.nodes import Cast, Expr, Op, kind_of, rebuild
 from tritongen.syntax import ast
+from tritongen.work import Overworked, limited
 
-__all__ = ["Checked", "check"]
+__all__ = ["Checked", "check", "too_much_work"]
 
 
 def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
     """Every op of a file, in order; SpecError with all that is wrong."""
+    with limited() as outermost:
+        try:
+            return _check(file, typing)
+        except Overworked as work:
+            if not outermost:
+                raise
+            raise SpecError([too_much_work(*work.args)]) from None
+
+
+def too_much_work(span: Span | None = None) -> Diagnostic:
+    """E009, at the op that the steps ran out in."""
+    message = "compiling this takes more steps than a file may"
+    help = "split the op in two, or the file into several"
+    return Diagnostic("E009", message, span, help=help)
+
+
+def _check(file: ast.File, typing: Mapping[str, str] | None) -> tuple[Checked, ...]:
     library = library_of(file)
     findings: list[Diagnostic] = _file_findings(file, library)
     if any(d.code == "E502" for d in findings):
@@ -37,6 +55,8 @@ def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Chec
                     checked.append(check_op(item, library, typing))
             except SpecError as error:
                 findings.extend(error.diagnostics)
+            except Overworked:
+                raise Overworked(item.span) from None
     if findings:
         raise SpecError(tuple(dict.fromkeys(findings)))
     return tuple(_rounded_once(c) for c in checked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from tritongen.check import clauses, lines, signature
 from tritongen.check.compose import composed_ref
@@ -15,9 +16,9 @@ from tritongen.check.divisors import require_divisors
 from tritongen.check.functions import Library
 from tritongen.check.report import Report
 from tritongen.check.scope import Variable
-from tritongen.check.typings import typings_of
+from tritongen.check.typings import kinds_of, typings_of
 from tritongen.check.unused import unused_operands
-from tritongen.errors import Diagnostic, SpecError
+from tritongen.errors import Diagnostic, SpecError, fix_at
 from tritongen.ir.algebra import Overgrown, poly, substitute
 from tritongen.ir.batches import batched, read_by
 from tritongen.ir.nodes import (
@@ -34,7 +35,7 @@ from tritongen.ir.nodes import (
 )
 from tritongen.ir.verify import verify
 from tritongen.syntax import ast
-from tritongen.syntax.limits import MAX_PARTS
+from tritongen.syntax.limits import MAX_PARTS, MAX_TYPINGS
 from tritongen.syntax.unparse import unparse
 
 
@@ -66,6 +67,7 @@ def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None =
 
 def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) -> Checked:
     wanted = typing or {}
+    _refuse_many_typings(op)
     choices = [
         choice
         for choice in typings_of(op)
@@ -100,6 +102,18 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
     for t in ops:
         verify(t)
     return Checked(op.name, ops, warnings)
+
+
+def _refuse_many_typings(op: ast.OpDef) -> None:
+    """E009: typings are the product of the kinds of all type parameters."""
+    count = prod(map(len, kinds_of(op)))
+    if count <= MAX_TYPINGS:
+        return
+    widest = max(zip(op.typarams, kinds_of(op), strict=True), key=lambda pair: len(pair[1]))[0]
+    message = f"{count} choices of kinds for the type parameters of `{op.name}`, of {MAX_TYPINGS}"
+    help = "share one parameter where operands have one dtype, or keep one kind of some, as"
+    fix = fix_at(widest.span, f"{widest.name}: float")
+    raise SpecError([Diagnostic("E009", message, widest.span, help=help, fix=fix)])
 
 
 def result_of(op: ast.OpDef, library: Library) -> Variable:

@@ -20,6 +20,11 @@ FAMILIES = {"float": FLOATS, "int": INTS, "bool": ("bool",)}
 
 def typings_of(op: ast.OpDef) -> list[tuple[TypeParam, ...]]:
     """Every choice of one kind for each type parameter."""
+    return list(product(*kinds_of(op)))
+
+
+def kinds_of(op: ast.OpDef) -> list[list[TypeParam]]:
+    """Each type parameter once for each of its kinds."""
     choices = []
     for p in op.typarams:
         kinds: dict[str, list[str]] = {}
@@ -28,7 +33,7 @@ def typings_of(op: ast.OpDef) -> list[tuple[TypeParam, ...]]:
         choices.append(
             [TypeParam(p.name, kind, tuple(ds), p.default) for kind, ds in kinds.items()]
         )
-    return list(product(*choices))
+    return choices
 
 
 def _dtypes(p: ast.TypeParam) -> tuple[str, ...]:

@@ -99,13 +99,16 @@ def _ordering(op: ir.Op, output: ir.Tensor, found: _Reads) -> list[str]:
 # ---- what an output reads -----------------------------------------------------------------------
 def _reads(op: ir.Op, output: ir.Tensor, together: tuple[str, ...]) -> _Reads:
     nests = {n.name: n for n in op.nests}
+    below: dict[str, dict[str, None]] = {}
+    for nest in op.nests:  # each stands behind what it reads
+        below[nest.name] = _operands_of(nest.body, below)
     operands = {t.name: t for t in op.tensors}
     aligned: dict[tuple[str, tuple[int, ...]], None] = {}
     reduced: dict[str, None] = {}
     statistics = False
     for nest in (nests[name] for name in together):
         place = {c: k for k, c in enumerate(nest.coords) if c.constant is None}
-        for read, coords, kept in _walk(nest.body, nests, {}):
+        for read, coords, kept in _walk(nest.body, nests, below, {}, set()):
             if kept is not None and kept >= {str(c) for c in place}:
                 reduced[read] = None
             elif kept is not None:
@@ -119,34 +122,44 @@ def _reads(op: ir.Op, output: ir.Tensor, together: tuple[str, ...]) -> _Reads:
 
 
 def _walk(
-    expr: ir.Expr, nests: Mapping[str, ir.Nest], at: Mapping[str, Poly]
+    expr: ir.Expr,
+    nests: Mapping[str, ir.Nest],
+    below: Mapping[str, dict[str, None]],
+    at: Mapping[str, Poly],
+    seen: set[tuple[str, tuple[Poly, ...]]],
 ) -> Iterator[tuple[str, tuple[Poly, ...], frozenset[str] | None]]:
-    """(tensor, coordinates, None) of reads by way of temporaries; of reads in reducers what these keep."""
+    """(tensor, coordinates, None) of reads by way of temporaries; of reads in reducers what these keep.
+
+    `below`: the operands that each nest is made of; `seen`: reads that were walked, for once is enough.
+    """
     match expr:
         case ir.Read(tensor, coords):
             here = tuple(substitute(c, at) for c in coords)
+            if (tensor, here) in seen:
+                return
+            seen.add((tensor, here))
             if tensor not in nests:
                 yield tensor, here, None
                 return
             nest = nests[tensor]
             pairs = zip(nest.coords, here, strict=True)
             inner = {str(c): p for c, p in pairs if c.constant is None}
-            yield from _walk(nest.body, nests, inner)
+            yield from _walk(nest.body, nests, below, inner, seen)
         case ir.Reduce(_, binders):
             bound = {b.index for b in binders}
-            below = [c for _, coords, _ in reads_of(expr) for c in coords]
-            own = set().union(*map(indices, below)) - bound if below else set()
+            coords = tuple(c for _, own, _ in reads_of(expr) for c in own)
+            own = set().union(*map(indices, coords)) - bound if coords else set()
             kept = frozenset().union(*(indices(at.get(i, ir.poly(Idx(i)))) for i in own))
-            for tensor in _operands_of(expr, nests):
+            for tensor in _operands_of(expr, below):
                 yield tensor, (), kept
         case _:
             for part in ir.parts(expr):
-                yield from _walk(part, nests, at)
+                yield from _walk(part, nests, below, at, seen)
 
 
-def _operands_of(expr: ir.Expr, nests: Mapping[str, ir.Nest]) -> dict[str, None]:
-    """The operands below, in order of appearance."""
+def _operands_of(expr: ir.Expr, below: Mapping[str, dict[str, None]]) -> dict[str, None]:
+    """The operands that an expression is made of, in order of appearance."""
     found: dict[str, None] = {}
     for tensor, _, _ in reads_of(expr):
-        found |= _operands_of(nests[tensor].body, nests) if tensor in nests else {tensor: None}
+        found |= below.get(tensor, {tensor: None})
     return found

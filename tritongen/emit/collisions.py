@@ -65,9 +65,8 @@ NONE = Collisions()
 
 def marks_for(text: str) -> Marks:
     """Marks that occur nowhere in the text."""
-    stem = "qz"
-    while stem in text.lower():
-        stem += "z"
+    longest = max(map(len, re.findall("qz+", text.lower())), default=1)
+    stem = "q" + "z" * longest
     return Marks(f"{stem}s", f"{stem}o", f"{stem}k")
 
 

@@ -36,6 +36,7 @@ from tritongen.reference import claim_lines, reference_lines
 from tritongen.reference.batches import own_lines
 from tritongen.resources import folder
 from tritongen.schedule.plan import Plan, Step, stored_dims
+from tritongen.work import CHARACTERS, spend
 
 
 @lru_cache(maxsize=1)
@@ -80,6 +81,7 @@ def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
             views = {name: with_table(view, step) for name, view in views.items()}
         for view in views.values():
             out.kernels.append(tabled(render_kernel(view), view, step))
+            spend(len(out.kernels[-1]) // CHARACTERS)
         launch = launch_view(known, step, views, tensors, values, len(plan.steps) == 1)
         out.launches.append(_named(launch, single=len(launch.branches) == 1))
         calls.append(f"{launch.name}({launch.parameters})")

@@ -23,6 +23,7 @@ from typing import Union
 
 from tritongen.ir.algebra_text import factor_text, text
 from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Number, Sym
+from tritongen.work import spend
 
 MOST_TERMS = 1 << 11  # of a product, before equal ones are one
 KEPT = 1 << 14  # monomials: an op has a few, which stand in all that is said of its places
@@ -208,10 +209,12 @@ def atoms(p: Poly) -> Iterator[Atom]:
 
 def walk(p: Poly) -> Iterator[Atom]:
     """Every atom in p, nested ones included."""
-    for atom in atoms(p):
+    waiting = list(atoms(p))[::-1]
+    while waiting:
+        atom = waiting.pop()
+        spend()
         yield atom
-        for inner in children(atom):
-            yield from walk(inner)
+        waiting += [a for inner in children(atom) for a in atoms(inner)][::-1]
 
 
 def indices(p: Poly) -> frozenset[str]:
@@ -393,6 +396,7 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
 
 
 def _from(total: dict[Monomial, Number]) -> Poly:
+    spend(1 + len(total))
     kept = [(monomial, whole(value)) for monomial, value in total.items() if value]
     if len(kept) > 1:
         kept.sort(key=lambda term: _order(term[0]))

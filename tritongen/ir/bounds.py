@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from functools import lru_cache
 from heapq import heappop, heappush
 from random import Random
 
@@ -58,6 +57,7 @@ from tritongen.ir.known import (
     within,
 )
 from tritongen.ir.nodes import Reduce
+from tritongen.work import remembered
 
 __all__ = [
     "Facts",
@@ -98,7 +98,7 @@ def prove(
     return _proven(left - right, op, within(facts, ranges or {}, guards))
 
 
-@lru_cache(maxsize=1024)
+@remembered(maxsize=1024)
 def _proven(gap: Poly, op: str, facts: Facts) -> bool | None:
     """The same, kept: the kernels of an op ask alike of each place that several of them read."""
     gap = simplify(gap, facts)

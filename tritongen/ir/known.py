@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
 from math import gcd
 
 from tritongen.ir.algebra import (
@@ -33,6 +32,7 @@ from tritongen.ir.algebra import (
     walk,
 )
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Define, Fact, Op
+from tritongen.work import remembered
 
 Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 
@@ -61,7 +61,7 @@ def one(facts: Facts) -> Facts:
     return _one(tuple(tuple(mapping.items()) for mapping in said), *rest)
 
 
-@lru_cache(maxsize=1 << 10)
+@remembered(maxsize=1 << 10)
 def _one(
     said: tuple[tuple, ...],
     known: tuple[Poly, ...],
@@ -136,7 +136,7 @@ def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
     return _within(facts, tuple(ranges.items()), tuple(guards))
 
 
-@lru_cache(maxsize=1 << 10)
+@remembered(maxsize=1 << 10)
 def _within(
     facts: Facts, ranges: tuple[tuple[str, tuple[Poly, Poly]], ...], guards: tuple[Poly, ...]
 ) -> Facts:
@@ -165,7 +165,7 @@ def simplify(p: Poly, facts: Facts) -> Poly:
     return substitute(p, facts.equal)
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered(maxsize=1 << 14)
 def plainly_nonnegative(p: Poly, facts: Facts) -> bool:
     """Whether every term is, once each name is counted from its lower bound."""
     if _least(p, facts.low) < 0:  # the term without a name, found without counting anew

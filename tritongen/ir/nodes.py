@@ -29,6 +29,7 @@ from tritongen.ir.dtypes import FLOATS as FLOATS
 from tritongen.ir.dtypes import HALVES
 from tritongen.ir.dtypes import INTS as INTS
 from tritongen.ir.dtypes import NARROW_FLOATS as NARROW_FLOATS
+from tritongen.work import spend
 
 BATCH = "..."  # the name of the batch index and of its extent
 BATCH_SIZE = poly(Sym(BATCH))
@@ -336,9 +337,16 @@ def parts(expr: Expr) -> tuple[Expr, ...]:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """This expression and all below it, outermost first."""
-    yield expr
-    for part in parts(expr):
-        yield from walk(part)
+    waiting = [expr]
+    while waiting:
+        expr = waiting.pop()
+        spend()
+        yield expr
+        match expr:
+            case Call(_, args):
+                waiting += args[::-1]
+            case Cast(arg) | Reduce(body=arg):
+                waiting.append(arg)
 
 
 def exceeds(expr: Expr, count: int) -> bool:
@@ -348,6 +356,7 @@ def exceeds(expr: Expr, count: int) -> bool:
 
 def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """expr with `change` applied to every node, innermost first."""
+    spend()
     match expr:
         case Call(_, args):
             new = tuple([rebuild(a, change) for a in args])

@@ -22,6 +22,7 @@ from tritongen.ir.nodes import Call, Cast, Expr, Nest, Op, Read, Reduce, walk
 from tritongen.ir.reads import switch_of
 from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.canonical import substitute_indices
+from tritongen.schedule.members import Virtual
 
 TF32 = 2.0**-10  # the digits of a factor that the tensor cores take reach this far below the first
 TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
@@ -47,12 +48,12 @@ def words_of(op: Op, exact: Collection[str] = ()) -> set[str]:
     }
 
 
-def products_of(op: Op) -> dict[str, Nest]:
+def products_of(op: Op) -> Virtual:
     """Temporaries that are products: of kernels that multiply them again, factors among others."""
     outputs = {o.name for o in op.outputs}
     nests = [n for n in op.nests if n.name not in outputs]
     found = [n for n in nests if isinstance(n.body, Call) and n.body.fn == "mul"]
-    return {n.name: replace(n, body=_apart(n)) for n in found}
+    return Virtual(replace(n, body=_apart(n)) for n in found)
 
 
 def _apart(nest: Nest) -> Expr:

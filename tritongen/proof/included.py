@@ -19,6 +19,7 @@ from tritongen.ir.bounds import facts_of
 from tritongen.proof.factors import products_of
 from tritongen.schedule.canonical import free_indices, from_zero
 from tritongen.schedule.classes.contraction import as_product
+from tritongen.schedule.members import Virtual
 
 
 def with_shared(op: ir.Op) -> ir.Op | None:
@@ -38,7 +39,7 @@ def with_shared(op: ir.Op) -> ir.Op | None:
     return replace(op, nests=nests) if nests != op.nests else None
 
 
-def _more(head: ir.Nest, node: ir.Reduce, inside: dict[str, ir.Nest], facts) -> ir.Expr:
+def _more(head: ir.Nest, node: ir.Reduce, inside: Virtual, facts) -> ir.Expr:
     """`inside`: temporaries whose factors are multiplied with those that share their rows."""
     product = as_product(head, inside, facts)
     if product is None or head.dtype == "i32":

@@ -27,7 +27,7 @@ from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.held import with_held
 from tritongen.schedule.means import with_means
-from tritongen.schedule.members import Group, is_reducer
+from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.placed import verify_places
 from tritongen.schedule.plan import Plan
 
@@ -111,7 +111,7 @@ def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
     """Why the first sum of several factors in a group is not computed by tensor cores."""
     if group.product is not None:
         return ""
-    virtual = {n.name: n for n in nests if not is_reducer(n)}
+    virtual = Virtual(n for n in nests if not is_reducer(n))
     found = (product_or_reason(n, virtual, facts) for n in group.nests if is_reducer(n))
     reasons = [r if isinstance(r, str) else "it runs with lines of another kind" for r in found]
     return next(filter(None, reasons), "")

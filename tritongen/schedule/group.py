@@ -14,7 +14,7 @@ from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
-from tritongen.schedule.members import Group, closure, fetches, is_reducer
+from tritongen.schedule.members import Group, Virtual, closure, fetches, is_reducer
 
 MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it
 
@@ -32,7 +32,7 @@ def group(
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
     roots = [n for n in nests if is_reducer(n) or n.name in stored]
-    virtual = {n.name: n for n in nests if n not in roots}
+    virtual = Virtual(n for n in nests if n not in roots)
     places: dict[str, int] = {}
     groups: list[list[ir.Nest]] = []
 
@@ -72,7 +72,7 @@ def with_numbers(kind: Group, members, virtual, facts: Facts, sizes) -> Group | 
     nests = joined((*members, *behind.values()), facts, sizes)
     if nests == (*members, *behind.values()):
         return None
-    own, rest = list(nests[: len(members)]), {n.name: n for n in nests[len(members) :]}
+    own, rest = list(nests[: len(members)]), Virtual(nests[len(members) :])
     found = classify(own, rest, {n.name: n for n in nests}, facts)
     return found if found is not None and found.kind == kind.kind else None
 
@@ -104,7 +104,7 @@ def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts)
     And what is the same along an index that a product has it for, as a mean's gradient is: a sum that reads what it is
     made of is no product. conv_transpose2d and a mean, f32, on an H100 23,000 us by rows, 670 so (torch 610).
     """
-    virtual = {n.name: n for n in nests if not is_reducer(n) and n.name not in stored}
+    virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     made = {
         n.name for n in virtual.values() if any(isinstance(e, ir.Call) for e in ir.walk(n.body))
     }
@@ -115,7 +115,7 @@ def multiplied_again(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts)
             continue
         if as_product(nest, virtual, facts) is None:
             alike = {r.tensor for r in found}
-            others = {name: line for name, line in virtual.items() if name not in alike}
+            others = Virtual(line for line in virtual.values() if line.name not in alike)
             if as_product(nest, others, facts) is not None:
                 slid |= alike
             continue
@@ -154,7 +154,7 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
 
     Its epilogue computes gelu(h) once; a norm behind it would in each of its passes.
     """
-    virtual = {n.name: n for n in nests if not is_reducer(n) and n.name not in stored}
+    virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     computed = {n.name for n in nests}
 
     def only_reader(nest: ir.Nest) -> ir.Nest | None:

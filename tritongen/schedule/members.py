@@ -6,6 +6,7 @@ where a tile cannot hold them. What makes a kernel of them is each class's busin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -99,18 +100,38 @@ def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
 
 
 # ---- values computed where they are read --------------------------------------------------------
+class Virtual(dict[str, ir.Nest]):
+    """Pointwise temporaries by name, and what was found with them.
+
+    Each root is tried with each group by each class. In a chain of norms these ask for the same lines and the same
+    reads again and again; each answer is made once. Nothing may be added behind the first question.
+    """
+
+    __slots__ = ("lines", "pasted", "products")
+
+    def __init__(self, nests: Iterable[ir.Nest]):
+        super().__init__((n.name, n) for n in nests)
+        self.lines: dict[tuple, tuple[ir.Nest, ...]] = {}
+        self.pasted: dict[tuple, ir.Expr] = {}
+        self.products: dict[ir.Nest, Product | str] = {}
+
+
 def gather_lines(
-    members, virtual, indices_in_tile: set[str], lines_over: tuple[set[str], ...] = ()
+    members, virtual: Virtual, indices_in_tile: set[str], lines_over: tuple[set[str], ...] = ()
 ) -> tuple[ir.Nest, ...]:
     """Members and the temporaries they read, in order; a temporary read at other coordinates than
 
     its own, or over indices that the tile has not, is pasted into its reader; so is one over other
     indices than those that a line of the kernel may have, where `lines_over` says which these are.
     """
+    where = frozenset(indices_in_tile), tuple(map(frozenset, lines_over))
+    asked = tuple(members), where
+    if asked in virtual.lines:
+        return virtual.lines[asked]
     out: dict[str, ir.Nest] = {}
 
     def add(nest: ir.Nest) -> None:
-        nest = replace(nest, body=paste(nest.body, virtual, indices_in_tile, lines_over))
+        nest = replace(nest, body=paste(nest.body, virtual, *where))
         for name in sorted(tensors_read(nest.body)):
             if name in virtual and name not in out:
                 add(virtual[name])
@@ -118,20 +139,27 @@ def gather_lines(
 
     for member in members:
         add(member)
-    return tuple(out.values())
+    virtual.lines[asked] = tuple(out.values())
+    return virtual.lines[asked]
 
 
 def paste(
     expr: ir.Expr,
-    virtual: dict[str, ir.Nest],
-    tile: set[str] | None,
-    lines_over: tuple[set[str], ...] = (),
+    virtual: Virtual,
+    tile: frozenset[str] | None,
+    lines_over: tuple[frozenset[str], ...] = (),
 ) -> ir.Expr:
     """expr with temporaries in place of their reads, but for those that a tile holds as lines; None holds none."""
 
     def change(node: ir.Expr) -> ir.Expr:
         if not (isinstance(node, ir.Read) and node.tensor in virtual):
             return node
+        asked = node, repr(node.fill), tile, lines_over  # 0.0 and -0.0 are equal
+        if asked not in virtual.pasted:
+            virtual.pasted[asked] = value(node)
+        return virtual.pasted[asked]
+
+    def value(node: ir.Read) -> ir.Expr:
         nest = virtual[node.tensor]
         used = set().union(*(indices(c) for c in nest.coords), *(indices(c) for c in node.coords))
         is_line = not lines_over or {b.index for b in nest.box} in lines_over

@@ -24,6 +24,7 @@ MAX_OPERATIONS = 256
 MAX_INTEGER = 2**63 - 1
 MAX_EXPANDED = 4096  # operations of one op, once macros and ops are pasted in
 MAX_NESTS = 512  # and its lines
+MAX_TYPINGS = 16  # choices of kinds of an op's type parameters: each is an op of its own
 MAX_PARTS = 512  # of a size or coordinate, once derived sizes are put in
 MAX_FINDINGS = 20
 

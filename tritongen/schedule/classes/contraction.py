@@ -18,7 +18,7 @@ from tritongen.schedule.canonical import (
 from tritongen.schedule.classes import channel_padding, contraction_variants, convolution, nest
 from tritongen.schedule.classes.scales import multiplied, scaled
 from tritongen.schedule.factored import factors_of
-from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
+from tritongen.schedule.members import Group, Product, Virtual, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Step
 
 I32_TERMS = 2**17  # products of i8 that an i32 holds the sum of
@@ -74,8 +74,14 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     return found if isinstance(found, Product) else None
 
 
-def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
+def product_or_reason(head: ir.Nest, virtual: Virtual, facts: Facts) -> Product | str:
     """The product, or why a sum of several factors is none; nothing where it has no two."""
+    if head not in virtual.products:
+        virtual.products[head] = _product_or_reason(head, virtual)
+    return virtual.products[head]
+
+
+def _product_or_reason(head: ir.Nest, virtual: Virtual) -> Product | str:
     if not isinstance(head.body, ir.Reduce) or head.fold.op != "sum" or not head.fold.binders:
         return ""
     reduce = from_zero(head.fold)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 
 from tritongen.ir import nodes as ir
@@ -128,24 +129,34 @@ def kept(cases: list[Case], name: str) -> int:
 
 def configs(
     kernel: KernelPlan, variant: Variant, room: int = ROOMS[-1]
-) -> Iterable[dict[str, int]]:
+) -> Iterable[Mapping[str, int]]:
     """The variant's configs, each once, with the widths of what is in tiles: one for each kind of call it may run in.
 
     Tensor cores before Hopper's take factors from registers: a stage less waits in shared memory.
     """
-    spoken = names(variant.requires).union(*(names(rule) for _, rule in variant.config))
+    widths = tuple((n, stored) for n in itemsizes(kernel) for stored in widths_stored(kernel, n))
+    return _configs(variant.requires, variant.config, widths, room)
+
+
+@lru_cache(maxsize=1 << 8)  # the products of a chain ask alike
+def _configs(
+    requires: str,
+    rules: tuple[tuple[str, str], ...],
+    widths: tuple[tuple[int, int], ...],
+    room: int,
+) -> tuple[Mapping[str, int], ...]:
+    spoken = names(requires).union(*(names(rule) for _, rule in rules))
     found = dict[tuple[tuple[str, int], ...], dict[str, int]]()
-    widths = [(n, stored) for n in itemsizes(kernel) for stored in widths_stored(kernel, n)]
     for (m, n), (itemsize, stored) in product(EXTENTS, widths):
         facts = dict.fromkeys(spoken, 1 << 20) | {"shared": room, "sms": 132, "M": m, "N": n}
         config = {"itemsize": itemsize, "stored_bytes": stored}
-        if evaluate(variant.requires, facts | config):
-            for name, rule in variant.config:
+        if evaluate(requires, facts | config):
+            for name, rule in rules:
                 config[name] = evaluate(rule, facts | config)
             if room < ROOMS[-1]:
                 config["num_stages"] = max(1, config["num_stages"] - 1)
             found[tuple(config.items())] = config
-    return found.values()
+    return tuple(found.values())
 
 
 def stages_that_fit(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:

@@ -20,7 +20,7 @@ from tritongen.schedule.canonical import (
     substitute_indices,
 )
 from tritongen.schedule.classes.rows import fold_state, is_alone, levels_of
-from tritongen.schedule.members import Group, gather_lines, is_reducer, paste
+from tritongen.schedule.members import Group, Virtual, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 from tritongen.schedule.views import accesses, views
 
@@ -60,7 +60,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     members = [in_step(scans[n.name].nest if n.name in scans else n) for n in members]
     if any(n.fold.binders[0].index != last.along.index for n in members if n.name in scans):
         return None  # along another axis
-    lines = gather_lines(members, {k: in_step(v) for k, v in virtual.items()}, set(box))
+    lines = gather_lines(members, Virtual(map(in_step, virtual.values())), set(box))
     names = {n.name for n in members}
     for nest in lines:
         own = {b.index for b in nest.box}
@@ -90,7 +90,7 @@ def as_scan(nest: ir.Nest, virtual, facts: Facts) -> Scan | None:
     if reduce.is_place and shift.terms:
         return None  # its value is the reduced index's own, not that of the place it is walked at
     others = tuple(g for g in reduce.guards if g is not guard)
-    used = free_indices(paste(reduce.body, virtual, set()))
+    used = free_indices(paste(reduce.body, virtual, frozenset()))
     if along.index in used.union(*(indices(g.poly) for g in others)):
         return None
     # Every term needs a place on the walked axis at or before the first result that it counts in.

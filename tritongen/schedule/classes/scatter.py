@@ -27,7 +27,7 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.schedule.canonical import binders_of, free_indices, fresh, tensors_read, uncast
 from tritongen.schedule.classes import box, nest, rows
-from tritongen.schedule.members import Group, is_reducer
+from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
 ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
@@ -361,7 +361,7 @@ def _reduction(kind, name, group, stores, dims, facts) -> Step:
     """
     whole = {b.index for b in group.row}
     members = tuple(n for n in group.nests if {b.index for b in n.box} == whole)
-    virtual = {n.name: n for n in group.nests if n not in members}
+    virtual = Virtual(n for n in group.nests if n not in members)
     for other in (kind, box, nest):
         found = other.classify(members, virtual, {}, facts)
         if found is not None:

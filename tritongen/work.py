@@ -1,0 +1,80 @@
+"""How much work one compile may take, counted in steps that follow from the spec alone.
+
+A clock would refuse on a busy machine what it takes on an idle one. So the few functions through which all
+expressions, sizes and texts pass count what they do (`spend`), and `limited` says how much that may be. What a
+cache may hold from an earlier compile counts as one step, whether it is found or made (`remembered`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, wraps
+from typing import ParamSpec, TypeVar
+
+MOST_STEPS = 4_000_000  # some ten seconds on one core; the largest of our own specs takes a fifth
+CHARACTERS = 3  # of a printed text that cost as much as a step
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Overworked(Exception):
+    """A compile took all the steps that it has."""
+
+
+class _Count(threading.local):
+    steps = 0
+    most: int | None = None  # no limit outside `limited`
+
+
+_count = _Count()
+
+
+def spend(steps: int = 1) -> None:
+    """Count steps; Overworked where they are more than the compile may take."""
+    _count.steps += steps
+    if _count.most is not None and _count.steps > _count.most:
+        raise Overworked
+
+
+def spent() -> int:
+    """The steps of this compile so far; of the last one, outside of any."""
+    return _count.steps
+
+
+@contextmanager
+def limited(most: int | None = None) -> Iterator[bool]:
+    """A compile; whether it is the outermost, whose steps those of compiles within it count among."""
+    if _count.most is not None:
+        yield False
+        return
+    _count.steps, _count.most = 0, MOST_STEPS if most is None else most
+    try:
+        yield True
+    finally:
+        _count.most = None
+
+
+def remembered(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """An lru_cache whose calls are one step each: counts must not depend on what ran before."""
+
+    def around(function: Callable[P, R]) -> Callable[P, R]:
+        @lru_cache(maxsize=maxsize)
+        def made(*args: Hashable) -> R:
+            steps, most = _count.steps, _count.most
+            _count.most = None
+            try:
+                return function(*args)  # type: ignore[call-arg]
+            finally:
+                _count.steps, _count.most = steps, most
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            spend()
+            return made(*args)  # type: ignore[arg-type]
+
+        return call
+
+    return around
