@@ -57,22 +57,29 @@ def limited(most: int | None = None) -> Iterator[bool]:
         _count.most = None
 
 
-def remembered(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """An lru_cache whose calls are one step each: counts must not depend on what ran before."""
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """What is done once a process, and costs no compile its steps."""
+    steps, most = _count.steps, _count.most
+    _count.most = None
+    try:
+        yield
+    finally:
+        _count.steps, _count.most = steps, most
+
+
+def remembered(maxsize: int | None, each: int = 1) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """An lru_cache whose calls are as many steps `each`: counts must not depend on what ran before."""
 
     def around(function: Callable[P, R]) -> Callable[P, R]:
         @lru_cache(maxsize=maxsize)
         def made(*args: Hashable) -> R:
-            steps, most = _count.steps, _count.most
-            _count.most = None
-            try:
+            with uncounted():
                 return function(*args)  # type: ignore[call-arg]
-            finally:
-                _count.steps, _count.most = steps, most
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            spend()
+            spend(each)
             return made(*args)  # type: ignore[arg-type]
 
         return call

@@ -7,13 +7,14 @@ Input: an op and the library of what it may call. Output: a `Checked`, or all fi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 
 from tritongen.check import clauses, lines, signature
 from tritongen.check.compose import composed_ref
 from tritongen.check.divisors import require_divisors
-from tritongen.check.functions import Library
+from tritongen.check.functions import Library, prelude
 from tritongen.check.report import Report
 from tritongen.check.scope import Variable
 from tritongen.check.typings import kinds_of, typings_of
@@ -37,6 +38,7 @@ from tritongen.ir.verify import verify
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_PARTS, MAX_TYPINGS
 from tritongen.syntax.unparse import unparse
+from tritongen.work import uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None =
     found = library.checked.get(op.name) if typing is None else None
     if found is None:
         try:
-            found = _check(op, library, typing)
+            once = library is prelude() and typing is None
+            with uncounted() if once else nullcontext():
+                found = _check(op, library, typing)
         except SpecError as error:
             found = error
         if (

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import lcm
 from typing import Union
 
 from tritongen.ir.algebra_text import factor_text, text
 from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Number, Sym
-from tritongen.work import spend
+from tritongen.work import remembered, spend
 
 MOST_TERMS = 1 << 11  # of a product, before equal ones are one
 KEPT = 1 << 14  # monomials: an op has a few, which stand in all that is said of its places
@@ -375,7 +375,7 @@ def with_modulo(p: Poly) -> Poly:
 
 
 # ---- normal form --------------------------------------------------------------------------------
-@cache
+@remembered(maxsize=None, each=0)
 def _key(atom: Atom) -> tuple[int, str]:
     return (0 if is_index_like(atom) else 1, factor_text(atom, None))
 
