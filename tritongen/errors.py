@@ -15,7 +15,9 @@ What each code means is in `CODES`. Nothing here knows the language.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 CODES = {
     # the text and its limits
@@ -132,7 +134,8 @@ def fix_at(span: Span | None, text: str) -> Fix | None:
 class Diagnostic:
     """One finding: `label` stands under the caret, `notes` are further places with their labels.
 
-    Where a `fix` is known, `help` leads up to its text, or has `{}` where that belongs.
+    Where a `fix` is known, `help` leads up to its text, or has `{}` where that belongs. `others` are
+    further candidates, in order; `otherwise` is the help where none of them compiles (`proven`).
     """
 
     code: str
@@ -143,6 +146,8 @@ class Diagnostic:
     help: str = ""
     severity: str = "error"  # or "warning"
     fix: Fix | None = None
+    others: tuple[Fix, ...] = ()
+    otherwise: str = ""
 
     @property
     def advice(self) -> str:
@@ -154,6 +159,70 @@ class Diagnostic:
         if "{}" in self.help:
             return self.help.replace("{}", shown)
         return f"{self.help}: {shown}" if self.help else f"write {shown}"
+
+
+# ---- proposals that are compiled before they are shown ------------------------------------------
+MAX_TRIED = 32  # texts compiled for the findings of one file
+MAX_TRIED_TEXT = 1 << 17  # and their characters together
+MAX_DEPTH = 2  # findings that come up behind a fix, and behind theirs
+
+Compiled = Callable[
+    [str], "tuple[Sequence[Diagnostic], int]"
+]  # the findings, and the run-time checks
+
+
+def proven(
+    findings: Iterable[Diagnostic], compiled: Compiled, first_only: bool = False
+) -> list[Diagnostic]:
+    """The findings, each with the first of its fixes that takes it away and adds none that stays.
+
+    Of those, one that asks the least of a call is taken. A line behind that was not looked at yet may have
+    findings of its own, which then have such fixes in turn. `first_only`: the findings end at a syntax error,
+    so what stands elsewhere in the text was not looked at, and does not count.
+    """
+    tried: dict[str, tuple[Sequence[Diagnostic], int]] = {}
+
+    def cost(d: Diagnostic, fix: Fix, before: Sequence[Diagnostic], depth: int) -> int | None:
+        text = fix.applied()
+        if text not in tried:
+            if len(tried) == MAX_TRIED or sum(map(len, tried)) + len(text) > MAX_TRIED_TEXT:
+                return None
+            tried[text] = compiled(text)
+        found, asked = tried[text]
+        was, now = _said(before), _said(found)
+        if now[d.code, d.message] >= was[d.code, d.message]:
+            return None
+        new = [f for f in found if now[f.code, f.message] > was[f.code, f.message]]
+        if first_only:
+            new = [f for f in new if _touches(f, fix)]
+        costs = [least(f, found, depth + 1) for f in new]
+        return None if None in costs else asked + sum(c[0] for c in costs if c)
+
+    def least(d: Diagnostic, before: Sequence[Diagnostic], depth: int) -> tuple[int, Fix] | None:
+        if d.fix is None or depth > MAX_DEPTH:
+            return None
+        costs = [(cost(d, fix, before, depth), fix) for fix in (d.fix, *d.others)]
+        right = [(asked, fix) for asked, fix in costs if asked is not None]
+        return min(right, key=lambda pair: pair[0], default=None)
+
+    def settled(d: Diagnostic) -> Diagnostic:
+        found = least(d, findings, 0)
+        if d.fix is None or found is not None:
+            return replace(d, fix=found and found[1], others=())
+        return replace(d, fix=None, others=(), help=d.otherwise)
+
+    findings = list(findings)
+    return [settled(d) for d in findings]
+
+
+def _said(findings: Iterable[Diagnostic]) -> Counter[tuple[str, str]]:
+    return Counter((d.code, d.message) for d in findings if d.severity == "error")
+
+
+def _touches(d: Diagnostic, fix: Fix) -> bool:
+    """Whether the finding, of the corrected text, stands in what was put in."""
+    end = fix.span.start + len(fix.text)
+    return d.span is None or (d.span.start < end and d.span.end > fix.span.start)
 
 
 class SpecError(ValueError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tritongen.autodiff import NotDifferentiable, with_gradient, without_handed_on
-from tritongen.check import Checked, check, too_much_work
+from tritongen.check import Checked, check, read, too_much_work
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
 from tritongen.emit.module import module_source, ops_source
@@ -34,7 +34,6 @@ from tritongen.schedule import plan_op
 from tritongen.schedule.aside import all_names, names_aside
 from tritongen.schedule.plan import Plan
 from tritongen.syntax import ast
-from tritongen.syntax.parse import parse
 from tritongen.work import Overworked, limited
 
 UNREADABLE = "its text is refused: "  # `check` fails then
@@ -104,7 +103,7 @@ def _built(
     autotune: bool,
 ) -> Module:
     with doing("parse"):
-        file = parse(text, name)
+        file = read(text, name)
     with limited():
         try:
             with doing("check"):

@@ -14,12 +14,11 @@ from io import StringIO
 from typing import Any
 
 from tritongen import pipeline
-from tritongen.check import check
+from tritongen.check import check, read
 from tritongen.ir import nodes as ir
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.schedule.plan import Plan, Step
-from tritongen.syntax.parse import parse
 
 
 class CannotShow(Exception):
@@ -39,9 +38,9 @@ def stage_text(
     if grad:
         text = gradient_text(text, name)
     if stage == "ast":
-        return "\n\n".join(pprint.pformat(i, width=100) for i in parse(text, name).items)
+        return "\n\n".join(pprint.pformat(i, width=100) for i in read(text, name).items)
     if stage == "ir":
-        return "\n".join(print_op(op) for c in check(parse(text, name)) for op in c.typings)
+        return "\n".join(print_op(op) for c in check(read(text, name)) for op in c.typings)
     written = stage == "source" and not grad
     built = pipeline.build(text, name, origin=origin, gradients=written)
     if stage == "plan":
@@ -55,7 +54,7 @@ def gradient_text(text: str, name: str) -> str:
     """The backward ops of a file, in the language; before each what runs for it in the op's place, where it keeps values."""
     from tritongen.autodiff import with_gradient
 
-    ops = [(op, c.typings) for c in check(parse(text, name)) for op in c.typings if _is_float(op)]
+    ops = [(op, c.typings) for c in check(read(text, name)) for op in c.typings if _is_float(op)]
     if not ops:
         raise CannotShow("no op here has a floating operand to differentiate")
     pairs = ((op, *with_gradient(op, typings)) for op, typings in ops)

@@ -13,7 +13,6 @@ import pytest
 import tritongen.check as checker
 from tritongen import pipeline
 from tritongen.errors import CODES, Diagnostic, SpecError
-from tritongen.syntax.parse import parse
 
 FOLDER = Path(__file__).parents[1] / "golden" / "errors"
 
@@ -24,7 +23,7 @@ SPECS = sorted(FOLDER.glob("*.op"))
 def findings(text: str, name: str) -> tuple[Diagnostic, ...]:
     """Errors of parsing, else those of checking, else the warnings; an accepted spec has none."""
     try:
-        file = parse(text, name)
+        file = checker.read(text, name)
         return tuple(warning for checked in checker.check(file) for warning in checked.warnings)
     except SpecError as error:
         return error.diagnostics

@@ -21,8 +21,9 @@ def typed(text: str) -> Op:
 def of(line: str) -> tuple[str, list[str]]:
     """The range of `k` in a line, and what the call is asked."""
     used = "sum[a](v[a]) + sum[b](u[b]) + sum[c](w[c]) + sum[d, e](x[d, e]) + sum[g](i[g]) + sum[h](n[h])"
-    text = f"{HEAD} {{ {line}\n y = {used} + sum[l](t[l]) }}"
-    op = typed(text if "t[" in line else text.replace(" + sum[l](t[l])", " + t"))
+    left = line.partition(" = ")[0].partition("[")[2]
+    own = "sum[l, m](t[l, m])" if "," in left else "sum[l](t[l])" if left else "t"
+    op = typed(f"{HEAD} {{ {line}\n y = {used} + {own} }}")
     nest = next(nest for nest in op.nests if nest.name == "t")
     boxes = [nest.box, *(e.binders for e in walk(nest.body) if isinstance(e, Reduce))]
     (found,) = {shown(b.hi) for box in boxes for b in box if b.index == "k"}
@@ -68,7 +69,7 @@ def test_range(line, size, asked):
         ("t[k] = (v[k] else 0) * (u[k] else 0)", "t[k < A]"),
         ("t = sum[k]((v[k] else 0) * (u[k] else 0))", "sum[k < A]"),
         ("t[k] = v[k + 1] else 0", "t[k < A]"),
-        ("t[k, l] = x[l, 2 * k] * x[l + 1, k // 2] else 0", "t[k < H, l]"),
+        ("t[k, l] = x[l, 2 * k] * x[l + 1, k // 2] else 0", "t[k < H // 2, l]"),
         ("t[k, l] = x[k, l + i[k]] else 0", "t[k, l < H]"),
         ("t = sum[k >= 2](v[2 * k] else 0)", "sum[2 <= k < A]"),
         ("t = sum[k < n[0]]((v[k] else 0) * (u[k] else 0))", None),

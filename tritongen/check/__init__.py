@@ -15,24 +15,36 @@ from tritongen.check.functions import check_macro, library_of
 from tritongen.check.op import Checked, check_op
 from tritongen.check.report import Report
 from tritongen.check.scope import Scope
-from tritongen.errors import Diagnostic, Span, SpecError
+from tritongen.errors import Diagnostic, Span, SpecError, proven
 from tritongen.faults import doing
-from tritongen.ir.nodes import Cast, Expr, Op, kind_of, rebuild
+from tritongen.ir.nodes import Cast, Expr, Op, Require, kind_of, rebuild
 from tritongen.syntax import ast
-from tritongen.work import Overworked, limited
+from tritongen.syntax.parse import parse
+from tritongen.work import Overworked, limited, uncounted
 
-__all__ = ["Checked", "check", "too_much_work"]
+__all__ = ["Checked", "check", "read", "too_much_work"]
+
+
+def read(text: str, name: str = "<text>") -> ast.File:
+    """A file of ops, parsed; what its syntax errors propose has been checked, too."""
+    try:
+        return parse(text, name, proposals=False)
+    except SpecError as error:
+        raise SpecError(proven(error.diagnostics, _compiled, first_only=True)) from None
 
 
 def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
     """Every op of a file, in order; SpecError with all that is wrong."""
     with limited() as outermost:
         try:
-            return _check(file, typing)
+            return _checked(file, typing)
+        except SpecError as error:
+            findings = error.diagnostics
         except Overworked as work:
             if not outermost:
                 raise
             raise SpecError([too_much_work(*work.args)]) from None
+    raise SpecError(proven(findings, _compiled)) from None
 
 
 def too_much_work(span: Span | None = None) -> Diagnostic:
@@ -42,7 +54,20 @@ def too_much_work(span: Span | None = None) -> Diagnostic:
     return Diagnostic("E009", message, span, help=help)
 
 
-def _check(file: ast.File, typing: Mapping[str, str] | None) -> tuple[Checked, ...]:
+def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
+    """What is wrong with a proposed text, and how many sizes its calls must have equal for it."""
+    try:
+        with uncounted(), limited():
+            checked = _checked(parse(text, proposals=False))
+    except SpecError as error:
+        return error.diagnostics, 0
+    except Overworked:
+        return (too_much_work(),), 0
+    facts = (fact for c in checked for op in c.typings for fact in op.facts)
+    return (), sum(isinstance(f, Require) and f.origin == "agree" for f in facts)
+
+
+def _checked(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
     library = library_of(file)
     findings: list[Diagnostic] = _file_findings(file, library)
     if any(d.code == "E502" for d in findings):

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tritongen.check.coordinates import FetchOf, coordinate
-from tritongen.check.ranges import ZERO, Frame, alone, range_from_reads, whole
+from tritongen.check.extents import alone
+from tritongen.check.ranges import ZERO, Frame, range_from_reads, whole
 from tritongen.check.reads import fetch_of
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import walk

@@ -144,9 +144,11 @@ def _read(line: Line, node: ast.Read, bound: frozenset[str]) -> bool:
             "an index" if name in bound else "a scalar" if name in scope.scalars else "a constant"
         )
         scope.report.add("E303", f"`{name}` is {what}, not a tensor", node.span)
+    elif silent:
+        pass  # its own line is wrong
     elif name in scope.outputs:
         scope.report.add("E114", f"`{name}` is read but no line assigns it", node.span)
-    elif not silent:
+    else:
         near = scope.meant(name, set(scope.variables), node.span)
         scope.report.add("E113", f"unknown name `{name}`", node.span, **near)
     for i in node.indices:

@@ -8,13 +8,13 @@ the dims that the index subscripts alone in reads without `else`; those in reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from tritongen.check.coordinates import coordinate
+from tritongen.check.extents import alone, bounded, unbounded
 from tritongen.check.scope import Scope, Variable
-from tritongen.check.trees import parts, reads
 from tritongen.errors import Fix, fix_at
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
@@ -217,7 +217,8 @@ def range_from_reads(
         for other, read in others:
             if other != first:
                 least = other if bounds.prove(other, "<", first, scope.known) is True else first
-                agree(scope, i.name, first, other, read, _bounded(scope, inside, i, least))
+                fixes = bounded(scope, inside, i, least)
+                agree(scope, i.name, first, other, read, fixes[0] if fixes else None)
         return first
     dims = list(dict.fromkeys(dim for dim, _ in found))
     if dims and all(bounds.prove(dims[0], "==", d, scope.known) is True for d in dims[1:]):
@@ -226,67 +227,7 @@ def range_from_reads(
     if dims:
         shown = " and ".join(f"`{text(d)}`" for d in dims)
         message = f"reads with `else` give index `{i.name}` different ranges: {shown}"
-    fix = _bounded(scope, inside, i)
-    help = "bound it" if fix is not None else _unbounded(inside, i)
-    scope.report.fail("E203", message, i.span, help=help, fix=fix)
-
-
-def alone(scope: Scope, inside: ast.Assign | ast.Reduce, name: str) -> list[tuple[Poly, ast.Read]]:
-    """The dims that the index subscripts alone, and where."""
-    dims = _subscripted(scope, inside, name)
-    return [(dim, read) for dim, read, i in dims if isinstance(i, ast.Name)]
-
-
-def _subscripted(
-    scope: Scope, inside: ast.Assign | ast.Reduce, name: str
-) -> Iterator[tuple[Poly, ast.Read, ast.Node]]:
-    """Every dim in whose coordinate the index stands: of all reads where it is in force."""
-    for read in reads(inside.value if isinstance(inside, ast.Assign) else inside):
-        variable = scope.variables.get(read.name)
-        if variable is not None and len(variable.dims) == len(read.indices):
-            for dim, i in zip(variable.dims, read.indices, strict=True):
-                if name in _own_names(i):
-                    yield dim, read, i
-
-
-def _own_names(i: ast.Node) -> Iterator[str]:
-    """The names in a coordinate, but for those that subscript what is read there."""
-    if isinstance(i, ast.Name):
-        yield i.name
-    elif not isinstance(i, ast.Read):
-        for part in parts(i):
-            yield from _own_names(part)
-
-
-def _bounded(
-    scope: Scope,
-    inside: ast.Assign | ast.Reduce,
-    at: ast.Name | ast.Binder,
-    end: Poly | None = None,
-) -> Fix | None:
-    """The left side or the reducer, each index that needs a bound ending where a dim that it reads does."""
-    shown = []
-    for i in inside.binders if isinstance(inside, ast.Reduce) else inside.indices or ():
-        if isinstance(i, (ast.Name, ast.Binder)) and i.name != BATCH:
-            whole = i if isinstance(i, ast.Binder) else ast.Binder(i.name)
-            found = alone(scope, inside, i.name)
-            given = any(r.fill is None for _, r in found) or len({dim for dim, _ in found}) == 1
-            dims = [dim for dim, _, _ in _subscripted(scope, inside, i.name)]
-            dims = [end] if i is at and end is not None else dims
-            if i is at and (not dims or whole.high is not None):
-                return None
-            if whole.high is None and dims and (i is at or not given):
-                i = replace(whole, high=ast.Name(text(dims[0])))
-        shown.append(unparse(i))
-    if inside.span is None or at.span is None:
-        return None
-    closed = inside.span.source.text.index("]", at.span.end) + 1
-    head = inside.op if isinstance(inside, ast.Reduce) else inside.name
-    return Fix(replace(inside.span, end=closed), f"{head}[{', '.join(shown)}]")
-
-
-def _unbounded(inside: ast.Assign | ast.Reduce, i: ast.Name | ast.Binder) -> str:
-    if isinstance(i, ast.Binder) and i.high is not None:
-        condition = unparse(replace(i, low=None))
-        return f"end it at a size, and write `where({condition}, ..., ...)` for what is reduced"
-    return f"no dim is read with it: write where it ends, as in `{i.name} < 8`"
+    fixes = bounded(scope, inside, i)
+    details = {"help": "bound it", "fix": fixes[0], "others": fixes[1:]} if fixes else {}
+    help = unbounded(inside, i)
+    scope.report.fail("E203", message, i.span, **{"help": help, "otherwise": help, **details})

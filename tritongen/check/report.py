@@ -30,10 +30,14 @@ class Report:
         help: str = "",
         notes: tuple[tuple[Span | None, str], ...] = (),
         fix: Fix | None = None,
+        others: tuple[Fix, ...] = (),
+        otherwise: str = "",
     ) -> None:
         shown = tuple((place, text) for place, text in notes if place is not None)
         severity = "warning" if code.startswith("W") else "error"
-        found = Diagnostic(code, message, span, label, shown, help, severity, fix)
+        found = Diagnostic(
+            code, message, span, label, shown, help, severity, fix, others, otherwise
+        )
         if found not in self.diagnostics:
             self.diagnostics.append(found)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tritongen.errors import Diagnostic, Source, SpecError
+from tritongen.errors import Diagnostic, Source, SpecError, proven
 from tritongen.syntax import ast, lalr
 from tritongen.syntax.build import Builder
 from tritongen.syntax.lexer import lex
@@ -22,8 +22,9 @@ from tritongen.syntax.limits import MAX_FINDINGS, check_tokens, checked_source, 
 from tritongen.syntax.mistakes import explain
 
 
-def parse(text: str, name: str = "<text>") -> ast.File:
-    return _parse(checked_source(text, name), "start")
+def parse(text: str, name: str = "<text>", proposals: bool = True) -> ast.File:
+    """`proposals`: findings come with corrected code, which has been parsed."""
+    return _parse(checked_source(text, name), "start", proposals)
 
 
 def parse_file(path: str | Path) -> ast.File:
@@ -49,7 +50,24 @@ def has_assignments(text: str, name: str = "<expression>") -> bool:
     return False
 
 
-def _parse(source: Source, start: str) -> Any:
+def _parse(source: Source, start: str, proposals: bool = True) -> Any:
+    try:
+        return _tree(source, start)
+    except SpecError as error:
+        if not proposals:
+            raise
+
+        def compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
+            try:
+                _tree(checked_source(text, source.name), start)
+            except SpecError as error:
+                return error.diagnostics, 0
+            return (), 0
+
+        raise SpecError(proven(error.diagnostics, compiled, first_only=True)) from None
+
+
+def _tree(source: Source, start: str) -> Any:
     tokens = lex(source)
     check_tokens(source, tokens)
     builder = Builder(source)
