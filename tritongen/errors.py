@@ -189,12 +189,15 @@ def proven(
                 return None
             tried[text] = compiled(text)
         found, asked = tried[text]
-        was, now = _said(before), _said(found)
-        if now[d.code, d.message] >= was[d.code, d.message]:
-            return None
-        new = [f for f in found if now[f.code, f.message] > was[f.code, f.message]]
         if first_only:
-            new = [f for f in new if _touches(f, fix)]
+            new = [f for f in found if _touches(f, fix)]
+            is_gone = not any(_is_moved(d, f, fix) for f in found)
+        else:
+            was, now = _said(before), _said(found)
+            new = [f for f in found if now[f.code, f.message] > was[f.code, f.message]]
+            is_gone = now[d.code, d.message] < was[d.code, d.message]
+        if not is_gone:
+            return None
         costs = [least(f, found, depth + 1) for f in new]
         return None if None in costs else asked + sum(c[0] for c in costs if c)
 
@@ -220,9 +223,21 @@ def _said(findings: Iterable[Diagnostic]) -> Counter[tuple[str, str]]:
 
 
 def _touches(d: Diagnostic, fix: Fix) -> bool:
-    """Whether the finding, of the corrected text, stands in what was put in."""
-    end = fix.span.start + len(fix.text)
-    return d.span is None or (d.span.start < end and d.span.end > fix.span.start)
+    """Whether the finding, of the corrected text, stands on a line of what was put in."""
+    if d.span is None:
+        return True
+    text, end = fix.applied(), fix.span.start + len(fix.text)
+    start = text.rfind("\n", 0, fix.span.start) + 1
+    stop = text.find("\n", end)
+    return d.span.start < (len(text) if stop < 0 else stop) and d.span.end > start
+
+
+def _is_moved(d: Diagnostic, other: Diagnostic, fix: Fix) -> bool:
+    """Whether a finding of the corrected text is `d` again, which stands behind the fix."""
+    if d.span is None or other.span is None or d.span.start < fix.span.end:
+        return False
+    moved = d.span.start + len(fix.text) - (fix.span.end - fix.span.start)
+    return (d.code, d.message, moved) == (other.code, other.message, other.span.start)
 
 
 class SpecError(ValueError):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NoReturn
 
+from tritongen.check.definitions import definitions
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
 from tritongen.errors import Span
@@ -148,7 +149,17 @@ def unbound_size(scope: Scope, node: ast.Size) -> None:
     near = scope.nearest(name, scope.sizes)
     label = f"no operand has a dim that is `{name}` alone"
     help = near or f"define it: `with {name} = ...`, or give an operand a dim `{name}`"
-    scope.report.add("E208", f"size `{name}` is not bound", node.span, label=label, help=help)
+    fixes = definitions(scope.op, name, scope.taken)
+    scope.report.add(
+        "E208",
+        f"size `{name}` is not bound",
+        node.span,
+        label=label,
+        help=help if not fixes else "define it: {}",
+        fix=fixes[0] if fixes else None,
+        others=fixes[1:],
+        otherwise=help,
+    )
 
 
 def _is_rank_0(scope: Scope, name: str) -> bool:

@@ -15,11 +15,14 @@ from typing import Any, NoReturn
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
 from tritongen.check.trees import walk
+from tritongen.errors import fix_at
 from tritongen.ir.functions import BUILTINS, FUNCTIONS, Function
 from tritongen.ir.nodes import FLOATS, INTS
 from tritongen.resources import folder
 from tritongen.syntax import ast
+from tritongen.syntax.names import REDUCERS, SAME
 from tritongen.syntax.parse import parse_file
+from tritongen.syntax.unparse import unparse
 
 
 @dataclass(slots=True)
@@ -73,6 +76,12 @@ def unknown(scope: Scope, node: ast.Call) -> NoReturn:
     scope.report.fail("E113", f"unknown function `{node.name}`", node.span, **near)
 
 
+def reducer_of(node: ast.Call) -> str:
+    """`mean` for `avg(x[n, d])`: the reducer that a call of one argument means, if any."""
+    name = SAME.get(node.name, node.name)
+    return name if name in REDUCERS and len(node.args) == 1 and not node.keywords else ""
+
+
 def arity(scope: Scope, node: ast.Call, least: int, most: int) -> None:
     """E501 unless the call has that many arguments, none by name."""
     if node.keywords:
@@ -83,7 +92,12 @@ def arity(scope: Scope, node: ast.Call, least: int, most: int) -> None:
         wanted = str(least) if least == most else f"at least {least}"
         plural = "argument" if wanted == "1" else "arguments"
         message = f"`{node.name}` takes {wanted} {plural}, {len(node.args)} given"
-        scope.report.fail("E501", message, node.span)
+        details = {}
+        if node.name == "where" and len(node.args) == 2:
+            elsewhere = unparse(replace(node, args=(*node.args, ast.Number(0))))
+            fix = fix_at(node.span, elsewhere)
+            details = {"help": "say what it is elsewhere: {}", "fix": fix}
+        scope.report.fail("E501", message, node.span, **details)
 
 
 def no_types(scope: Scope, node: ast.Call, known: Collection[str]) -> None:

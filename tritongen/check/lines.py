@@ -7,9 +7,12 @@ expressions (`lower`), broadcasting of lines without indices (`pointwise`).
 
 from __future__ import annotations
 
+from typing import Any
+
 from tritongen.check import calls, names, pointwise
 from tritongen.check.lower import lower
 from tritongen.check.ranges import Frame, Target, target_of
+from tritongen.check.recurrence import as_sum, is_recurrence
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import has_index, mentions, reads, walk
@@ -96,7 +99,15 @@ def _cycle(
     line = by_name[path[0]]
     if len(path) == 2:
         message = f"`{path[0]}` is defined by itself"
-        scope.report.add("E114", message, line.span, help="a line gives its name a value once")
+        details: dict[str, Any] = {"help": "a line gives its name a value once"}
+        if is_recurrence(line):
+            message = (
+                f"`{path[0]}` reads itself at another step: a recurrence, which has no form yet"
+            )
+            details = {"help": "where each step is `a * h + b`, it is a sum over the steps before"}
+            if fix := as_sum(scope, line):
+                details = {"help": "as a sum over the steps before: {}", "fix": fix}
+        scope.report.add("E114", message, line.span, **details)
         return
     notes = tuple((by_name[name].span, "and this one") for name in path[1:-1])
     scope.report.add("E114", f"a cycle: {' -> '.join(path)}", line.span, notes=notes)

@@ -15,7 +15,7 @@ from tritongen.check.coordinates import unbound_size
 from tritongen.check.ranges import lower, wrong_rank
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
-from tritongen.check.trees import mentions, parts, renamed, walk
+from tritongen.check.trees import mentions, parts, reads, renamed, walk
 from tritongen.check.unbound import left_names, unbound
 from tritongen.errors import Fix, Span, fix_at
 from tritongen.ir.nodes import BATCH
@@ -69,7 +69,7 @@ def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -
                 unbound(line.scope, line.assign, BATCH, node.span)
             return False
         case ast.Call():
-            if not _callee(line, node):
+            if not _callee(line, node, bound):
                 return True
     silent = False
     for part in parts(node):
@@ -214,18 +214,27 @@ def no_batch(scope: Scope, span: Span | None) -> None:
     scope.report.add("E208", message, span, label="no operand has `...`", help=help)
 
 
-def _callee(line: Line, node: ast.Call) -> bool:
+def _callee(line: Line, node: ast.Call, bound: frozenset[str]) -> bool:
     """Whether the arguments are worth a look."""
     scope = line.scope
+    if line.indexed and (reducer := functions.reducer_of(node)):
+        _reducer_meant(line, node, bound, reducer)
+        scope.used |= mentions(node)
+        return False
     if scope.is_dtype(node.name) or functions.builtin(node.name) or scope.library.fn(node.name):
         return True
     if scope.library.op(node.name) is not None:
         if line.indexed:
+            fixes = _apart(line, node)
+            help = f"give it a line of its own, without indices: `{scope.free('t')} = ...`"
             scope.report.add(
                 "E503",
-                f"the op `{node.name}` is called in a line with indices",
+                f"the op `{node.name}` takes whole tensors, in a line without indices",
                 node.span,
-                help=f"give it a line of its own: `{scope.free('t')} = {unparse(node)}`",
+                help=help if not fixes else "",
+                fix=fixes[0] if fixes else None,
+                others=fixes[1:],
+                otherwise=help,
             )
             scope.used |= mentions(node)
         return not line.indexed
@@ -234,6 +243,48 @@ def _callee(line: Line, node: ast.Call) -> bool:
     except Skip:
         pass
     return True
+
+
+def _reducer_meant(line: Line, node: ast.Call, bound: frozenset[str], reducer: str) -> None:
+    """`max(x[n, d])` where nothing else binds d."""
+    free = [
+        name
+        for read in reads(node)
+        for i in read.indices
+        for name in (BATCH if isinstance(i, ast.Dots) else getattr(i, "name", ""),)
+        if name and name not in bound | line.scope.readable()
+    ]
+    binders = tuple(ast.Binder(name) for name in dict.fromkeys(free))
+    shown = f"{reducer}[...](...)"
+    line.scope.report.add(
+        "E106",
+        f"`{node.name}` of one argument has no indices to run over",
+        node.span,
+        help=f"a reducer names its indices: {'{}' if binders else f'`{shown}`'}",
+        fix=(
+            fix_at(node.span, unparse(ast.Reduce(reducer, binders, node.args[0])))
+            if binders
+            else None
+        ),
+        otherwise=f"a reducer names its indices: `{shown}`",
+    )
+
+
+def _apart(line: Line, node: ast.Call) -> tuple[Fix, ...]:
+    """`y = softmax(x)` for `y[n, d] = softmax(x[n, d])`; within an expression, on a line before it."""
+    whole, given = line.assign.whole, [a for a in node.args if isinstance(a, ast.Read)]
+    if whole is None or node.span is None:
+        return ()
+    args = tuple(ast.Name(a.name) if isinstance(a, ast.Read) else a for a in node.args)
+    call = unparse(replace(node, args=args))
+    own = line.assign.indices
+    if line.assign.value is node and all(a.indices == own for a in given[:1]):
+        return (Fix(whole, f"{line.assign.name} = {call}"),)
+    text, name = whole.source.text, line.scope.free("t")
+    before, after = text[whole.start : node.span.start], text[node.span.end : whole.end]
+    reading = [a.indices for a in given[:1]] + [line.assign.indices or ()]
+    shown = (", ".join(map(unparse, indices)) for indices in reading)
+    return tuple(Fix(whole, f"{name} = {call}\n  {before}{name}[{i}]{after}") for i in shown)
 
 
 def unused_index_warnings(scope: Scope, assign: ast.Assign) -> None:

@@ -29,6 +29,7 @@ from tritongen.ir.nodes import (
 )
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_EXPANDED, MAX_NESTS
+from tritongen.syntax.names import SAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +136,13 @@ class Scope:
 
     def meant(self, name: str, among: Mapping | set, span: Span | None) -> dict[str, Any]:
         """The nearest name as the help of a finding, to put where the wrong one begins."""
-        close = get_close_matches(name, [n for n in among if n != name], 1, 0.6)
+        same = [SAME[name]] if SAME.get(name) in among else []
+        close = same + get_close_matches(name, [n for n in among if n != name], 2, 0.6)
         if not close or span is None:
             return {}
-        fix = Fix(replace(span, end=span.start + len(name)), close[0])
-        return {"help": "did you mean {}?", "fix": fix}
+        whole = replace(span, end=span.start + len(name))
+        first, *others = (Fix(whole, other) for other in close)
+        return {"help": "did you mean {}?", "fix": first, "others": tuple(others)}
 
 
 def same_fact(a: Require, b: Require) -> bool:

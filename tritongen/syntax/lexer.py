@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tritongen.errors import Diagnostic, Fix, Source, Span, SpecError
 from tritongen.syntax import _tables
+from tritongen.syntax.dotted import dotted
 
 END = "$END"
 
@@ -23,7 +24,6 @@ INSTEAD = {
     "~": "logical not is written `not`",
     "'": 'strings stand in double quotes: `ref "torch.relu(x)"`',
     ";": "lines end by themselves; delete it",
-    ".": "there are no methods or attributes: sizes are the upper-case names of the operands' types",
     "@": "a matrix product is a sum: `y[m, n] = sum[k](a[m, k] * b[k, n])`",
     "?": "choose between values with `where(condition, a, b)`",
 }
@@ -69,6 +69,8 @@ def unexpected_character(source: Source, position: int, before: list[Token]) -> 
     if char == '"':
         help = "close it on the same line; adjacent strings join"
         return Diagnostic("E006", "this string is never closed", span, help=help)
+    if char == ".":
+        return dotted(source, position, _operand(before, position))
     if ord(char) < 128:
         message, help = f"unexpected character `{char}`", INSTEAD.get(char, "")
         if source.text[position : position + 2] == "&&":
@@ -86,3 +88,17 @@ def unexpected_character(source: Source, position: int, before: list[Token]) -> 
         label=point,
         help="names are made of a-z, A-Z, 0-9 and _; other letters may stand in comments and `doc`",
     )
+
+
+def _operand(before: list[Token], position: int) -> int:
+    """Where the name, or the read, that ends at a position begins; the position where none does."""
+    if not before or before[-1].end != position:
+        return position
+    depth = 0
+    for token in reversed(before):
+        depth += (token.text in (")", "]")) - (token.text in ("(", "["))
+        if depth == 0 and token.type in ("NAME", "UPPER"):
+            return token.start
+        if depth == 0 and token.text not in ("(", "["):
+            return position
+    return position

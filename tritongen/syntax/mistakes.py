@@ -7,13 +7,14 @@ Output: one `Diagnostic`. `RULES` are tried in order; each knows one slip. Examp
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from tritongen.errors import Diagnostic, Fix, Source
+from tritongen.errors import Diagnostic, Fix, Source, Span
 from tritongen.syntax import _tables, foreign
 from tritongen.syntax.lexer import END, Token
-from tritongen.syntax.names import PYTHON, check_name, kind_of, suggest
+from tritongen.syntax.names import PYTHON, SAME, check_name, kind_of, suggest
 from tritongen.syntax.place import Place
 
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
@@ -300,6 +301,7 @@ def unknown_reducer(place: Place) -> Diagnostic | None:
     ):
         return None
     near = get_close_matches(name.text.lower(), REDUCERS, 1, 0.6)  # of three letters two
+    near = [same] if (same := SAME.get(name.text)) in REDUCERS else near
     if name.type != "NAME" or not near:
         return None
     at = place.span(first)
@@ -323,8 +325,36 @@ def juxtaposition(place: Place) -> Diagnostic | None:
     begins = token.type in EXPRESSION | {"DTYPE"}
     if not begins or "PLUS" not in place.accepted or token.type in place.accepted:
         return None
-    comma = " or a comma" if "COMMA" in place.accepted else ""
-    return place.finding(f"expected an operator{comma}", **_product(place, -1, 0))
+    if "COMMA" not in place.accepted:
+        return place.finding("expected an operator", **_product(place, -1, 0))
+    gap = Fix(Span(place.source, place.token(-1).end, token.start), ", ")
+    product = _product(place, -1, 0)
+    others = (product["fix"],) if product else ()
+    message = "expected an operator or a comma"
+    found = place.finding(message, "write {}", fix=_with_neighbours(place, gap))
+    return replace(found, others=others)
+
+
+def missing_comma(place: Place) -> Diagnostic | None:
+    """`(x: T[N] w: T[N])`."""
+    token = place.token()
+    if token.type not in ("NAME", "CONST") or not {"COMMA", "RPAR"} <= place.accepted:
+        return None
+    if "PLUS" in place.accepted or place.token(-1).type == "COMMA":
+        return None
+    gap = Fix(Span(place.source, place.token(-1).end, token.start), ", ")
+    return place.finding("expected a comma", "write {}", fix=_with_neighbours(place, gap))
+
+
+def _with_neighbours(place: Place, gap: Fix) -> Fix:
+    """A comma and what stands on both sides of it, to be seen."""
+    before = place.operand(0)
+    first = before[0] if before else -1
+    last = place.opener(first) if place.token(first).text in tuple(")]}") else first
+    text = place.source.text
+    start, end = place.token(last).start, place.token().end
+    shown = text[start : gap.span.start] + gap.text + text[gap.span.end : end]
+    return Fix(Span(place.source, start, end), shown)
 
 
 def half_a_line(place: Place) -> Diagnostic | None:
@@ -369,5 +399,6 @@ RULES = (
     reducer_parentheses,
     trailing_comma,
     unknown_reducer,
+    missing_comma,
     juxtaposition,
 )

@@ -78,3 +78,12 @@ def suggest(name: str, what: str) -> str:
     snake = snake if re.fullmatch(r"[a-z][a-z0-9_]*", snake) else "value"
     is_taken = kind_of(snake) or (snake == name and snake in CLAUSES | BUILTINS)
     return snake + ("_op" if what == "op" else "_") if is_taken else snake
+
+
+# What other libraries call what has a name here; a proposal of one is compiled as any other.
+SAME = {
+    "avg": "mean", "average": "mean", "total": "sum", "product": "prod", "maximum": "max", "minimum": "min",
+    "amax": "max", "amin": "min", "swish": "silu", "hswish": "hardswish", "logistic": "sigmoid", "ln": "log",
+    "lrelu": "leaky_relu", "fabs": "abs", "power": "pow", "arctan2": "atan2", "arctan": "atan", "arcsin": "asin",
+    "arccos": "acos", "clip": "clamp", "select": "where", "inverse_sqrt": "rsqrt",
+}  # fmt: skip

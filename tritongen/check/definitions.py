@@ -1,0 +1,124 @@
+"""Definitions that a finding may propose for a size that no operand binds.
+
+Input: an op and the size. Output: fixes, `with B = Q - 1` for offsets that have one more element than there
+are segments; which of them compiles is found out where they are shown. Not here: the sizes themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from itertools import islice
+
+from tritongen.check.trees import reads, walk
+from tritongen.errors import Fix, Span
+from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
+
+MAX_FIXES = 4
+
+
+def definitions(op: ast.Node, name: str, taken: Set[str]) -> tuple[Fix, ...]:
+    """By a fact, by a dim that is an expression of it, by what is read with an index that runs over it."""
+    if not isinstance(op, ast.OpDef) or op.span is None:
+        return ()
+    found = [*_by_facts(op, name), *_by_dims(op, name, taken), *_by_reads(op, name)]
+    return tuple(islice(dict.fromkeys(found), MAX_FIXES))
+
+
+def _by_facts(op: ast.OpDef, name: str) -> Iterator[Fix]:
+    for fact in op.facts:
+        match fact.expr:
+            case ast.Compare("==", a, b):
+                for known, other in ((a, b), (b, a)):
+                    value = solved(known, other, name)
+                    yield from _with(op, name, value)
+
+
+def _by_dims(op: ast.OpDef, name: str, taken: Set[str]) -> Iterator[Fix]:
+    """`off: i32[B + 1]`: a dim of its own, `off: i32[Q]`."""
+    new = next((n for n in "QPLRSUVZ" if n not in taken and n != name), name + "1")
+    for p in op.params:
+        for dim in (p.type.dims or ()) if isinstance(p, ast.Operand) else ():
+            if not isinstance(dim, ast.Size) and p.span and getattr(dim, "span", None):
+                yield from _with(op, name, solved(ast.Size(new), dim, name), (p, dim, new))
+
+
+def _by_reads(op: ast.OpDef, name: str) -> Iterator[Fix]:
+    """`y[b] = off[b + 1] - off[b]`, where y has B elements."""
+    dims = {p.name: p.type.dims or () for p in op.params if isinstance(p, ast.Operand)}
+    for output in op.outputs:
+        for position, dim in enumerate(output.type.dims or ()):
+            lines = [line for line in op.lines if line.name == output.name]
+            for line in lines if dim == ast.Size(name) else ():
+                if position < len(line.indices or ()):
+                    index = getattr(line.indices[position], "name", "")
+                    for size, most in _reached(line, index, dims).items():
+                        value = ast.Binary("-", ast.Size(size), ast.Number(most))
+                        yield from _with(op, name, value if most else ast.Size(size))
+
+
+def _reached(line: ast.Assign, index: str, dims: dict) -> dict[str, int]:
+    """For each size, the most that is added to the index where a dim of it is read."""
+    found: dict[str, int] = {}
+    for read in reads(line.value):
+        for dim, i in zip(dims.get(read.name, ()), read.indices, strict=False):
+            match i:
+                case ast.Name(own) if own == index:
+                    more = 0
+                case ast.Binary("+", ast.Name(own), ast.Number(int(more))) if own == index:
+                    pass
+                case _:
+                    continue
+            if isinstance(dim, ast.Size):
+                found[dim.name] = max(more, found.get(dim.name, 0))
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def solved(known: ast.Expr, other: ast.Expr, name: str) -> ast.Expr | None:
+    """The size where `known == other`, in which it stands once: `F // 2` for H where F == 2 * H."""
+
+    def has(node: ast.Expr) -> bool:
+        return any(isinstance(n, ast.Size) and n.name == name for n in walk(node))
+
+    if has(known) or not has(other):
+        return None
+    match other:
+        case ast.Size():
+            return known
+        case ast.Binary("+", a, b):
+            rest, other = (b, a) if has(a) else (a, b)
+            return solved(ast.Binary("-", known, rest), other, name)
+        case ast.Binary("-", a, b) if not has(b):
+            return solved(ast.Binary("+", known, b), a, name)
+        case ast.Binary("*", a, b):
+            rest, other = (b, a) if has(a) else (a, b)
+            return None if has(rest) else solved(ast.Binary("//", known, rest), other, name)
+    return None
+
+
+def _with(
+    op: ast.OpDef,
+    name: str,
+    value: ast.Expr | None,
+    dim: tuple[ast.Operand, ast.Node, str] | None = None,
+) -> Iterator[Fix]:
+    """The head of the op with that definition, and with a dim of an operand called anew."""
+    first = op.outputs[0].span if op.outputs else None
+    if value is None or first is None:
+        return
+    text = first.source.text
+    fact = next((f.span.start for f in op.facts if f.span is not None), None)
+    end = text.find("{", fact or first.start)
+    start = dim[0].span.start if dim and dim[0].span else first.start
+    if end < 0 or "#" in text[start:end]:
+        return
+    end = start + len(text[start:end].rstrip())
+    defined = f"{name} = {unparse(value)}"
+    tail = f" with {defined}" if fact is None else f"{defined}, {text[fact:end]}"
+    middle = text[start : fact or end]
+    if dim is not None:
+        _, node, new = dim
+        span = node.span
+        assert span is not None
+        middle = text[start : span.start] + new + text[span.end : fact or end]
+    yield Fix(Span(first.source, start, end), middle + tail)
