@@ -48,7 +48,7 @@ CODES = {
     "E112": "a name declared twice, or used for two things",
     "E113": "an unknown name",
     "E114": "a cycle, or a name that no line assigns",
-    "E115": "an operand that nothing reads",
+    "E115": "an operand, or an earlier line of an expression, that nothing reads",
     # indices and ranges
     "E201": "a different number of indices than dims",
     "E202": "an index that nothing binds",
@@ -190,13 +190,13 @@ def proven(
             tried[text] = compiled(text)
         found, asked = tried[text]
         if first_only:
-            new = [f for f in found if _touches(f, fix)]
+            new = [f for f in found if _touches(f, fix)]  # none may stay
             is_gone = not any(_is_moved(d, f, fix) for f in found)
         else:
             was, now = _said(before), _said(found)
             new = [f for f in found if now[f.code, f.message] > was[f.code, f.message]]
             is_gone = now[d.code, d.message] < was[d.code, d.message]
-        if not is_gone:
+        if not is_gone or any(_touches(f, fix) for f in new):
             return None
         costs = [least(f, found, depth + 1) for f in new]
         return None if None in costs else asked + sum(c[0] for c in costs if c)

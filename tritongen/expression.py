@@ -22,7 +22,7 @@ from typing import Union
 from tritongen.check.functions import Library
 from tritongen.check.op import result_of
 from tritongen.check.scope import Variable
-from tritongen.errors import Diagnostic, Span, SpecError
+from tritongen.errors import Diagnostic, Fix, Span, SpecError, proven
 from tritongen.expression_calls import Demand, Demands, callee_of, children
 from tritongen.expression_mistakes import refuse_einsum, refuse_function, two_dtypes
 from tritongen.ir.algebra import Poly
@@ -106,6 +106,25 @@ class Draft:
         plain = (d for n in reads if n.fill is None for d in n.indices)
         self.whole = {d.name for d in plain if isinstance(d, ast.Name)}
         self._demands()
+        self._refuse_at_once()
+
+    def _refuse_at_once(self) -> None:
+        """What is wrong whatever the arguments are: an index that nothing binds, a line that nobody reads."""
+        for line in self.lines[:-1]:
+            others = (n for other in self.lines if other is not line for n in _walk(other))
+            if not any(getattr(n, "name", "") == line.name for n in others):
+                message, help = f"`{line.name}` is never read", "the last line is the result"
+                raise SpecError([Diagnostic("E115", message, line.span, help=help)])
+        guess = tuple(
+            Argument("i64" if u.is_integer or u.constant else "f32", self.takes_tensor(u))
+            for u in self.uses
+        )
+        try:
+            self.value(guess)
+        except SpecError as error:
+            found = [d for d in error.diagnostics if d.code in ("E202", "E203", "E206")]
+            if found:
+                raise SpecError(proven(found, _compiled)) from None
 
     @property
     def name(self) -> str:
@@ -163,14 +182,17 @@ class Draft:
             return entry
         if entry.name in self.sizes:
             return ast.Binder(entry.name, high=ast.Size(self.sizes[entry.name]), span=entry.span)
-        line = self.lines[-1]
-        bounded = (
-            replace(i, name=f"{i.name} < 8") if i is entry else i for i in line.indices or ()
-        )
-        left = unparse(replace(line, indices=tuple(bounded))).partition(" = ")[0]
-        help = f"bound it, by a number or the name of one: `{left} = ...`"
+        otherwise = f"write where it ends: `{entry.name} < ...`, a number or the name of one"
+        start, span, fix = self.lines[-1].span, entry.span, None
+        if span is not None and start is not None:
+            text, end = span.source.text, span.source.text.index("]", span.end) + 1
+            head = text[start.start : span.end] + " < 8" + text[span.end : end]
+            fix = Fix(replace(span, start=start.start, end=end), head)
         message = f"nothing gives the range of `{entry.name}`"
-        raise SpecError([Diagnostic("E203", message, entry.span, help=help)])
+        help = "bound it, by a number or the name of one"
+        raise SpecError(
+            [Diagnostic("E203", message, span, help=help, fix=fix, otherwise=otherwise)]
+        )
 
     def _draft(self, arguments: tuple[Argument, ...]) -> ast.OpDef:
         """The op but for its output."""
@@ -268,6 +290,15 @@ def _left_size(entry: Entry) -> ast.Index:
 def _dim(size: Poly) -> ast.Index:
     tree = poly_ast(size)
     return ast.Size(tree.name) if isinstance(tree, ast.Name) else tree
+
+
+def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
+    """What is wrong with a proposed text; what only the arguments show is not."""
+    try:
+        Draft(text)
+    except SpecError as error:
+        return error.diagnostics, 0
+    return (), 0
 
 
 def text_of(op: ast.OpDef) -> str:

@@ -235,7 +235,7 @@ def test_a_help_is_right_when_applied(text, given, applied):
     with pytest.raises(tritongen.SpecError) as caught:
         tritongen.compile_expr(text)(*given)
     (help,) = [line for line in str(caught.value).splitlines() if "help:" in line]
-    better = help.split("`")[1].replace("...`", "").replace("= ...", "= x[n] else 0")
+    better = help.split("`")[1].replace("...`", "").replace("j < 8]", "j < 8] = x[n] else 0")
     got = tritongen.compile_expr(better)(*given)
     want = GAIN[:, None].expand(5, 8) if applied is None else applied
     torch.testing.assert_close(got, want)
@@ -279,6 +279,43 @@ def test_what_is_no_tensor_is_named():
     for make in (tritongen.compile_expr, tritongen.compile_op):
         with pytest.raises(TypeError, match="is a text, given int"):
             make(3)
+
+
+def test_what_a_call_gives_wrongly_is_named():
+    f = tritongen.compile_op(
+        "op lin<T: float>(x: T[M, K], w: T[N, K], scale: f32 = 1.0) -> y: T[M, N] {"
+        " y[m, n] = scale * sum[k](x[m, k] * w[n, k]) }"
+    )
+    x, w = torch.randn(3, 4), torch.randn(5, 4)
+    wrong = [
+        (lambda: f(x, w, bias=x), "lin.. has no argument 'bias': it has x, w, scale"),
+        (lambda: f(x, w, scal=2.0), "no argument 'scal': did you mean 'scale'"),
+        (lambda: f(x, w, w=w), "the argument 'w' twice"),
+        (lambda: f(x, w, "2"), "lin: scale: expected float or a 0-dim tensor, given str"),
+        (lambda: f(x, w, [2.0]), "scale: expected float or a 0-dim tensor, given list"),
+        (lambda: f("x", w), "lin: x: expected a tensor, given str"),
+        (lambda: f(x.to_sparse(), w), "lin: x: expected a strided tensor, given torch.sparse_coo"),
+        (lambda: f(x, w.to_sparse_csr()), "w: expected a strided tensor, given torch.sparse_csr"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    "text, code, help",
+    [
+        ("y[m] = x[m, k]", "E202", "sum[k](x[m, k])"),
+        ("y[m, n] = x[m, q]", "E203", "n < ..."),
+        ("t[m] = x[m, 0] y[m, n] = x[m, n]", "E115", "the last line is the result"),
+        ("t[k] = x[2 * k] y[k] = t[k]", "E203", "t[k < K // 2]"),
+    ],
+)
+def test_an_expression_that_no_call_makes_right_is_refused_at_once(text, code, help):
+    with pytest.raises(tritongen.SpecError) as raised:
+        tritongen.compile_expr(text)
+    found = raised.value.diagnostics[0]
+    assert found.code == code and help in found.advice
 
 
 def test_an_op_is_copied_and_pickled_with_what_holds_it():

@@ -36,6 +36,7 @@ from tritongen.runtime.schema import (
     Param,
     answers_of,
     binder,
+    expect,
     merge,
     params_of,
     results,
@@ -93,7 +94,7 @@ def op(
         keep, pull = _rule(function, params, backward, no_gradient, precision)
         autograd = _autograd(params, precision, keep, pull)
         registered = _register(replay, allocate, params, autograd, batch, linear, source)
-        eager = _eager(replay, _differentiable(replay, keep, pull), registered)
+        eager = _eager(replay, params, _differentiable(replay, keep, pull), registered)
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
         call = _call(function, params, eager, registered, keeping, again, autocast)
@@ -140,8 +141,8 @@ def _call(
         values = in_order(args, kwargs) if kwargs or len(args) != len(params) else args
         try:
             return eager(values)
-        except (AttributeError, ValueError):
-            _expect_tensors(function, values)
+        except AttributeError:  # what a replay asks of its first operand
+            expect(function.__name__, params, values)
             raise
 
     return call
@@ -155,7 +156,7 @@ def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
 
 
 def _eager(
-    replay: Replay, differentiable: Any, registered: Callable[..., Any]
+    replay: Replay, params: tuple[Param, ...], differentiable: Any, registered: Callable[..., Any]
 ) -> Callable[[Sequence[Any]], Any]:
     """What runs a call outside torch.compile, by its values in order."""
 
@@ -164,6 +165,7 @@ def _eager(
             return replay.function(*values)
 
     def otherwise(values: Sequence[Any]) -> Any:
+        expect(replay.function.__name__, params, values)
         if not _plain(values):
             return registered(*values)
         if wants_gradient(values):
@@ -183,18 +185,6 @@ def _plain(values: Iterable[Any]) -> bool:
             if value.is_neg() or value.is_meta:  # memory holds the opposite, or there is none
                 return False
     return forward_ad._current_level < 0 and not is_watched()
-
-
-def _expect_tensors(function: Callable[..., Any], args: Sequence[Any]) -> None:
-    """TypeError where a call gave something else for a tensor; asked only once it has failed."""
-    params = inspect.signature(function, eval_str=True)
-    for name, value in params.bind(*args).arguments.items():
-        wants_tensor = params.parameters[name].annotation is torch.Tensor
-        if wants_tensor and not isinstance(value, torch.Tensor):
-            given = type(value).__name__
-            raise TypeError(
-                f"{function.__name__}: {name}: expected a tensor, given {given}"
-            ) from None
 
 
 # ---- the torch op -------------------------------------------------------------------------------

@@ -11,9 +11,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Number
 from typing import Any
 
 import torch
+
+NUMBERS = (Number, torch.SymInt, torch.SymFloat, torch.SymBool)  # numpy's are of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,34 @@ def binder(
             else:
                 raise TypeError(f"{name}() missing the argument {p.name!r}")
         if rest:
-            raise TypeError(f"{name}() got an unexpected or repeated argument {next(iter(rest))!r}")
+            raise TypeError(_unexpected(name, params, next(iter(rest))))
         return values
 
     return in_order
+
+
+def _unexpected(name: str, params: tuple[Param, ...], given: str) -> str:
+    names = [p.name for p in params]
+    if given in names:
+        return f"{name}() got the argument {given!r} twice"
+    near = get_close_matches(given, names, 1)
+    known = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
+    return f"{name}() has no argument {given!r}: {known}"
+
+
+def expect(name: str, params: tuple[Param, ...], values: Sequence[Any]) -> None:
+    """TypeError where a call gives something else for a tensor or a scalar, or a tensor that is not strided."""
+    for p, value in zip(params, values, strict=False):
+        if isinstance(value, torch.Tensor):
+            if p.kind != "constant" and value.layout is not torch.strided:
+                given = f"{value.layout}: pass {p.name}.to_dense()"
+                raise TypeError(f"{name}: {p.name}: expected a strided tensor, given {given}")
+        elif p.kind == "tensor":
+            raise TypeError(f"{name}: {p.name}: expected a tensor, given {type(value).__name__}")
+        elif p.kind == "optional" and not isinstance(value, NUMBERS):
+            wanted = {"SymInt": "int"}.get(p.type, p.type)
+            given = type(value).__name__
+            raise TypeError(f"{name}: {p.name}: expected {wanted} or a 0-dim tensor, given {given}")
 
 
 def split(name: str, params: tuple[Param, ...], args: Sequence[Any], kwargs: dict) -> list[Any]:
