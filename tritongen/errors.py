@@ -180,6 +180,7 @@ def proven(
     findings of its own, which then have such fixes in turn. `first_only`: the findings end at a syntax error,
     so what stands elsewhere in the text was not looked at, and does not count.
     """
+    every = list(findings)
     tried: dict[str, tuple[Sequence[Diagnostic], int]] = {}
 
     def cost(d: Diagnostic, fix: Fix, before: Sequence[Diagnostic], depth: int) -> int | None:
@@ -209,13 +210,12 @@ def proven(
         return min(right, key=lambda pair: pair[0], default=None)
 
     def settled(d: Diagnostic) -> Diagnostic:
-        found = least(d, findings, 0)
+        found = least(d, every, 0)
         if d.fix is None or found is not None:
             return replace(d, fix=found and found[1], others=())
         return replace(d, fix=None, others=(), help=d.otherwise)
 
-    findings = list(findings)
-    return [settled(d) for d in findings]
+    return [settled(d) for d in every]
 
 
 def _said(findings: Iterable[Diagnostic]) -> Counter[tuple[str, str]]:

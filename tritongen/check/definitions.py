@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from itertools import islice
+from typing import Any
 
 from tritongen.check.trees import reads, walk
 from tritongen.errors import Fix, Span
@@ -50,8 +51,9 @@ def _by_reads(op: ast.OpDef, name: str) -> Iterator[Fix]:
         for position, dim in enumerate(output.type.dims or ()):
             lines = [line for line in op.lines if line.name == output.name]
             for line in lines if dim == ast.Size(name) else ():
-                if position < len(line.indices or ()):
-                    index = getattr(line.indices[position], "name", "")
+                lefts = line.indices or ()
+                if position < len(lefts):
+                    index = getattr(lefts[position], "name", "")
                     for size, most in _reached(line, index, dims).items():
                         value = ast.Binary("-", ast.Size(size), ast.Number(most))
                         yield from _with(op, name, value if most else ast.Size(size))
@@ -74,7 +76,7 @@ def _reached(line: ast.Assign, index: str, dims: dict) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def solved(known: ast.Expr, other: ast.Expr, name: str) -> ast.Expr | None:
+def solved(known: Any, other: Any, name: str) -> ast.Expr | None:
     """The size where `known == other`, in which it stands once: `F // 2` for H where F == 2 * H."""
 
     def has(node: ast.Expr) -> bool:
@@ -100,7 +102,7 @@ def _with(
     op: ast.OpDef,
     name: str,
     value: ast.Expr | None,
-    dim: tuple[ast.Operand, ast.Node, str] | None = None,
+    dim: tuple[ast.Param, ast.Node, str] | None = None,
 ) -> Iterator[Fix]:
     """The head of the op with that definition, and with a dim of an operand called anew."""
     first = op.outputs[0].span if op.outputs else None

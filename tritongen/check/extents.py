@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, product
+from typing import Any
 
 from tritongen.check.coordinates import coordinate
 from tritongen.check.report import Report, Skip
@@ -124,7 +125,7 @@ def _used(scope: Scope, name: str, position: int, depth: int) -> list[Poly]:
 
 
 def _end(
-    scope: Scope, line: ast.Assign, i: ast.Node, depth: int, above: ast.Read | None = None
+    scope: Scope, line: ast.Assign, i: Any, depth: int, above: ast.Read | None = None
 ) -> Poly | None:
     """One more than a coordinate reaches in a line."""
     ranges = {}
@@ -168,7 +169,7 @@ def _range(
     return uses[0] if uses else None
 
 
-def _fitting(scope: Scope, line: ast.Assign, name: str, dim: Poly, i: ast.Node) -> list[Poly]:
+def _fitting(scope: Scope, line: ast.Assign, name: str, dim: Poly, i: Any) -> list[Poly]:
     """What `x[a * k + rest]` leaves to k, where all that is in bounds: `F // 2` for `x[2 * k + 1]`."""
     others = set(_own_names(i)) - {name} - set(scope.constants)
     ranges = {n: _range(scope, line, n, MAX_USES, None) for n in others}

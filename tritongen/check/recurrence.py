@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from typing import Any, cast
 
 from tritongen.check.scope import Scope
 from tritongen.check.trees import mentions, reads, renamed
@@ -36,10 +37,12 @@ def as_sum(scope: Scope, line: ast.Assign) -> Fix | None:
     used = mentions(line) | scope.taken
     k, j = [c for c in "ksjrmpquv" if c not in used][:2] or ("k2", "k3")
     last = ast.Name(step)
-    value = renamed(reduce(lambda a, b: ast.Binary("+", a, b), rest), step, k)
+    value: Any = renamed(reduce(lambda a, b: ast.Binary("+", a, b), rest), step, k)
     if factor is not None and step in mentions(factor):
         between = ast.Binder(j, ast.Name(k), True, last, False)
-        value = ast.Binary("*", ast.Reduce("prod", (between,), renamed(factor, step, j)), value)
+        value = ast.Binary(
+            "*", ast.Reduce("prod", (between,), cast(ast.Expr, renamed(factor, step, j))), value
+        )
     elif factor is not None:
         steps = ast.Binary("-", last, ast.Name(k))
         value = ast.Binary("*", ast.Binary("**", factor, steps), value)
