@@ -152,8 +152,8 @@ def attention_s_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, E
     if s_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
@@ -164,7 +164,7 @@ def attention_s_tiles(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
             q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
@@ -196,7 +196,7 @@ def attention_s_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -250,7 +250,7 @@ def attention_m_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     L, s_row = L // VEC * VEC, s_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, L
+    part, begin, end = 0, 0, tl.cast(L, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -288,8 +288,8 @@ def attention_o_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, o_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, L
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, L
     if o_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, L)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
@@ -300,7 +300,7 @@ def attention_o_tiles(
     m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         s = tl.load(
             s_ptr + batch * s_batch + m * s_m + k[None, :] * s_j,
@@ -335,7 +335,7 @@ def attention_o_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -371,13 +371,13 @@ def choose_attention_s(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -408,14 +408,14 @@ def choose_attention_s(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
             BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 163 and itemsize <= 2,
@@ -619,7 +619,10 @@ def choose_attention_o(
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms,
+            batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
+            lib.cdiv(K, BLOCK_K),
+            lib.cdiv(K, 4096) if itemsize == 4 else 1,
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -733,6 +736,8 @@ def allocate_attention(
     lib.check_size(v.shape[1], "attention: v: dim 1 (H)", H, " (from q)")
     lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
     lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
+    if L <= 0:
+        raise ValueError(f"attention: requires L > 0 (max over `j`): {L} <= {0}")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     return o
 
@@ -754,11 +759,7 @@ def attention_reference(
     s = scale * torch.einsum("bhie,bhje->bhij", q, k)
 
     # m[b, h, i] = max[j](s[b, h, i, j])
-    m = (
-        s.amax(-1)
-        if L > 0
-        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
-    )
+    m = s.amax(-1)
 
     # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
     p = torch.exp(s - m[:, :, :, None])
@@ -937,8 +938,8 @@ def attention_backward_s_sum_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, s_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, E
     if s_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
@@ -948,7 +949,7 @@ def attention_backward_s_sum_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
             q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
@@ -978,7 +979,7 @@ def attention_backward_s_sum_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1035,7 +1036,7 @@ def attention_backward_m_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     L, s_sum_row = L // VEC * VEC, s_sum_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, L
+    part, begin, end = 0, 0, tl.cast(L, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -1108,7 +1109,7 @@ def attention_backward_do_sum_loop(
     E, do_row = E // VEC * VEC, do_row // VEC * VEC
     o_row, do_sum2_row = o_row // VEC * VEC, do_sum2_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, E
+    part, begin, end = 0, 0, tl.cast(E, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -1362,8 +1363,8 @@ def attention_backward_dp_sum_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dp_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, E
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, E
     if dp_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, E)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
@@ -1374,7 +1375,7 @@ def attention_backward_dp_sum_tiles(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do_sum2 = tl.load(
             do_sum2_ptr + batch * do_sum2_batch + m * do_sum2_m + k[None, :] * do_sum2_e,
@@ -1428,7 +1429,7 @@ def attention_backward_dp_sum_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1602,8 +1603,8 @@ def attention_backward_dq_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dq_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, L
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, L
     if dq_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, L)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
@@ -1613,7 +1614,7 @@ def attention_backward_dq_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         ds_sum = tl.load(
             ds_sum_ptr + batch * ds_sum_batch + m * ds_sum_m + k[None, :] * ds_sum_j,
@@ -1643,7 +1644,7 @@ def attention_backward_dq_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(S, BLOCK_M), lib.blocks(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1796,8 +1797,8 @@ def attention_backward_dk_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dk_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, S
+    tiles_m, tiles_n = lib.blocks(L, BLOCK_M), lib.blocks(E, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, S
     if dk_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, S)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
@@ -1807,7 +1808,7 @@ def attention_backward_dk_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         ds_sum = tl.load(
             ds_sum_ptr + batch * ds_sum_batch + k[None, :] * ds_sum_i + m * ds_sum_m,
@@ -1837,7 +1838,7 @@ def attention_backward_dk_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(L, BLOCK_M), lib.blocks(E, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1862,8 +1863,8 @@ def attention_backward_dv_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dv_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * batches), 0, S
+    tiles_m, tiles_n = lib.blocks(E, BLOCK_M), lib.blocks(L, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * batches)).to(tl.int64), 0, S
     if dv_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, S)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
@@ -1874,7 +1875,7 @@ def attention_backward_dv_tiles(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do_sum2 = tl.load(
             do_sum2_ptr + batch * do_sum2_batch + k[None, :] * do_sum2_i + m * do_sum2_m,
@@ -1904,7 +1905,7 @@ def attention_backward_dv_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(E, BLOCK_M), lib.blocks(L, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1970,7 +1971,7 @@ def attention_backward_dscale_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     L = L // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(L, BLOCK)
+    blocks = lib.blocks(L, BLOCK)
     part, begin, end = 0, 0, lines * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -2028,13 +2029,13 @@ def choose_attention_backward_s_sum(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -2062,14 +2063,14 @@ def choose_attention_backward_s_sum(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
             BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 163 and itemsize <= 2,
@@ -2300,13 +2301,13 @@ def choose_attention_backward_dp_sum(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -2336,14 +2337,14 @@ def choose_attention_backward_dp_sum(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
             BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 163 and itemsize <= 2,
@@ -2474,13 +2475,13 @@ def choose_attention_backward_dq(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -2508,14 +2509,14 @@ def choose_attention_backward_dq(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
             BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 99 and itemsize <= 2,
@@ -2887,6 +2888,8 @@ def allocate_attention_backward(
     lib.check_size(do.shape[1], "attention_backward: do: dim 1 (H)", H, " (from q)")
     lib.check_size(do.shape[2], "attention_backward: do: dim 2 (S)", S, " (from q)")
     lib.check_size(do.shape[3], "attention_backward: do: dim 3 (E)", E, " (from q)")
+    if L <= 0:
+        raise ValueError(f"attention_backward: requires L > 0 (max over `j`): {L} <= {0}")
     dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
     dk = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dk else None
     dv = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dv else None
@@ -2921,11 +2924,7 @@ def attention_backward_reference(
     s = scale * s_sum
 
     # m[b, h, i] = max[j](s[b, h, i, j])
-    m = (
-        s.amax(-1)
-        if L > 0
-        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
-    )
+    m = s.amax(-1)
 
     # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
     p = torch.exp(s - m[:, :, :, None])

@@ -48,7 +48,7 @@ def batch_max_float_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -106,7 +106,7 @@ def batch_max_int_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -323,6 +323,8 @@ def allocate_batch_max(x: torch.Tensor) -> torch.Tensor:
     )
     lib.check_rank(x, "batch_max: x", 1, "[..., D]")
     D = x.shape[-1]
+    if D <= 0:
+        raise ValueError(f"batch_max: requires D > 0 (max over `d`): {D} <= {0}")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
 
@@ -339,22 +341,17 @@ def batch_max_reference(x: torch.Tensor) -> torch.Tensor:
         x = x.reshape(rows, D)
 
         # y[...] = max[d](x[..., d])
-        y = (
-            x.amax(-1)
-            if D > 0
-            else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
-        ).to(T)
+        y = x.amax(-1).to(T)
 
         return y.reshape(batch)
 
-    T = x.dtype
     D = x.shape[-1]
     batch = x.shape[:-1]
     rows = batch.numel()
     x = x.reshape(rows, D)
 
     # y[...] = max[d](x[..., d])
-    y = x.amax(-1) if D > 0 else torch.full((rows,), torch.iinfo(T).min, dtype=T, device=x.device)
+    y = x.amax(-1)
 
     return y.reshape(batch)
 
@@ -417,10 +414,10 @@ def batch_max_forward_rows(
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     # y[...] = max[d](x[..., d])
-    # y_at[...] = argmax[d < D](x[..., d])
+    # y_at[...] = argmax[d](x[..., d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_max, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
-    y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
+    y_at = y_at.to(tl.int64)
     tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < rows)
     tl.store(y_ptr + row * y_row, y_max, mask=row < rows)
 
@@ -440,26 +437,24 @@ def batch_max_forward_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y[...] = max[d](x[..., d])
-    # y_at[...] = argmax[d < D](x[..., d])
+    # y_at[...] = argmax[d](x[..., d])
     if PASS <= 1:
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+        y_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < rows) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
                 COMPUTE
             )
-            y_at_best, y_at_at = lib.first_max(
-                y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
-            )
+            y_at_best, y_at_at = lib.next_max(y_at_best, y_at_at, x, col.to(PLACE))
         y_max, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
-        y_at = y_at.to(tl.int64)
+        y_at = tl.where(y_at < 0, begin, y_at).to(tl.int64)
         if PASS == 1:
             tl.store(y_at_best_ptr + row * PARTS + part, y_max, mask=row < rows)
             tl.store(y_at_at_ptr + row * PARTS + part, y_at, mask=row < rows)
@@ -470,7 +465,6 @@ def batch_max_forward_loop(
         y_at_ats = tl.load(y_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         y_max, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
-        y_at = tl.where(y_at == 2147483647, -1, y_at)
         tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < rows)
         tl.store(y_ptr + row * y_row, y_max, mask=row < rows)
 
@@ -581,6 +575,8 @@ def allocate_batch_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     )
     lib.check_rank(x, "batch_max_forward: x", 1, "[..., D]")
     D = x.shape[-1]
+    if D <= 0:
+        raise ValueError(f"batch_max_forward: requires D > 0 (max over `d`): {D} <= {0}")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     y_at = torch.empty(x.shape[:-1], dtype=torch.int64, device=x.device)
     return y, y_at
@@ -596,21 +592,11 @@ def batch_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     rows = batch.numel()
     x = x.reshape(rows, D)
 
-    def first(largest, terms, there, start):
-        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-        if terms.shape[-1] == 0:
-            return torch.full(terms.shape[:-1], -1, device=terms.device)
-        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-        hit = there & ((terms == best) | (terms != terms))
-        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
-
     # y[...] = max[d](x[..., d])
-    y = (
-        x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
-    ).to(T)
+    y = x.amax(-1).to(T)
 
-    # y_at[...] = argmax[d < D](x[..., d])
-    y_at = first(True, x, True, 0)
+    # y_at[...] = argmax[d](x[..., d])
+    y_at = x.argmax(-1)
 
     return y.reshape(batch), y_at.reshape(batch)
 
@@ -645,7 +631,7 @@ def batch_max_backward_tile(
     """A tile of ROWS x BLOCK elements a program."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < D)

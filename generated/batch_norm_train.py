@@ -39,7 +39,7 @@ def batch_norm_train_rows(
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = lib.mean_of(x, inside, cols, 1)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
@@ -76,7 +76,7 @@ def batch_norm_train_lines(
         other=0.0,
     ).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = tl.sum(x) / count
+    mu = lib.mean_of(x, inside, count)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
@@ -110,10 +110,10 @@ def batch_norm_train_lines_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum = tl.full((), 0.0, COMPUTE)
+    mu = tl.full((), float("nan"), COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
-    for start in range(0, N, LINES):
+    for start in range(0, tl.cast(N, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < N) & (col < cols)
         x = tl.load(
@@ -122,13 +122,12 @@ def batch_norm_train_lines_loop(
             other=0.0,
             eviction_policy="evict_last",
         ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_lines(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols
+        mu, var_sum, var_sum_count = lib.take_lines(
+            mu, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols
         )
-    mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, N, LINES):
+    for start in range(0, tl.cast(N, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < N) & (col < cols)
         x = tl.load(
@@ -151,7 +150,7 @@ def batch_norm_train_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -162,7 +161,7 @@ def batch_norm_train_loop(
     x_row, y_n = x_row // VEC * VEC, y_n // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -171,7 +170,7 @@ def batch_norm_train_loop(
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -185,22 +184,21 @@ def batch_norm_train_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < C) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / count
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + eps)
         for step in range(begin, end):
@@ -223,17 +221,17 @@ def batch_norm_train_loop(
 
 @triton.jit
 def batch_norm_train_per_thread_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row,
-    x_hw, CHUNK,
+    x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row, x_hw,
+    CHUNK,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
+    """Program (part, row): mu, var_sum over one CHUNK of ROWS rows, a state a lane."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_n = cols // VEC * VEC, x_n // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part = tl.program_id(0)
     begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * blocks)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
@@ -251,28 +249,28 @@ def batch_norm_train_per_thread_part(
         )
         count += (col < cols).to(COMPUTE)
         mean, squares = lib.take_each(mean, squares, count, x, inside)
-    mu_sum, var_sum = lib.merge_moments(mean * count, squares, count)
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+    mu, var_sum = lib.merge_moments(mean, squares, count)
+    tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
     tl.store(var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < C)
 
 
 @triton.jit
 def batch_norm_train_per_thread_merge(
-    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C,
+    mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged into the first of them."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     there = (row < C) & (parts < PARTS)
-    mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+    mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=0.0)
     var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
     var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
-    mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    tl.store(mu_sum_part_ptr + row * PARTS, mu_sum, mask=row < C)
+    mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
+    tl.store(mu_part_ptr + row * PARTS, mu, mask=row < C)
     tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < C)
     tl.store(
         var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < C
@@ -368,26 +366,26 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     )  # fmt: skip
     if variant == "per_thread":
         ROWS, PARTS, WRITES = config["ROWS"], config["PARTS"], config["WRITES"]
-        mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
         grid = (PARTS, lib.cdiv(C, ROWS))
         batch_norm_train_per_thread_part[grid](
-            x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
+            x, mu_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
             COMPUTE=COMPUTE, VEC=lib.vec(H * W, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **lib.config_without(config, "WRITES", "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         batch_norm_train_per_thread_merge[grid](
-            mu_sum_part, var_sum_part, var_sum_count, C,
+            mu_part, var_sum_part, var_sum_count, C,
             enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK", "WRITES"),
         )  # fmt: skip
         grid = (lib.cdiv(C, ROWS), lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), WRITES))
         batch_norm_train_loop[grid](
             *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, PASS=2, mu_sum_part_ptr=mu_sum_part,
-            var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+            enable_fp_fusion=True, PASS=2, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+            var_sum_count_ptr=var_sum_count,
             **dict(lib.config_without(config, "WRITES", "MERGE"), PARTS_POW2=1, CHUNK=WRITES, num_warps=4),
         )  # fmt: skip
     elif variant == "lines_loop":
@@ -410,7 +408,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
-        mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
@@ -418,8 +416,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             batch_norm_train_loop[grid](
                 *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
                 VEC=lib.vec(H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-                enable_fp_fusion=True, PASS=PASS, mu_sum_part_ptr=mu_sum_part,
-                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, **config,
+                enable_fp_fusion=True, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, config["ROWS"]),)
@@ -561,7 +559,7 @@ def batch_norm_train_backward_var_sum_rows(
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = lib.mean_of(x, inside, cols, 1)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
@@ -618,7 +616,7 @@ def batch_norm_train_backward_var_sum_lines(
         other=0.0,
     ).to(COMPUTE)
     # mu[c] = mean[n, h, w](x[n, c, h, w])
-    mu = tl.sum(x) / count
+    mu = lib.mean_of(x, inside, count)
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0))
@@ -665,8 +663,8 @@ def batch_norm_train_backward_var_sum_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-    dmu_sum_part_ptr=None, dy_rsqrt_sum_part_ptr=None, dgain_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None, dgain_sum_part_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
 
@@ -678,7 +676,7 @@ def batch_norm_train_backward_var_sum_loop(
     dy_row, dx_n = dy_row // VEC * VEC, dx_n // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -688,7 +686,7 @@ def batch_norm_train_backward_var_sum_loop(
     # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -703,8 +701,8 @@ def batch_norm_train_backward_var_sum_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
             )
             dy = tl.load(
                 dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
@@ -716,21 +714,20 @@ def batch_norm_train_backward_var_sum_loop(
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < C)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < C)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < C) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        mu = mu_sum / count
         var = var_sum / count
         # y_rsqrt[c] = rsqrt(var[c] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
@@ -860,7 +857,7 @@ def batch_norm_train_backward_deps_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, C
+    part, begin, end = 0, 0, tl.cast(C, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -973,8 +970,10 @@ def launch_batch_norm_train_backward_var_sum(
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    constants = dict(
-        COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
+    arguments = (
+        x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
+        *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+        dgain.stride(0), dbias.stride(0), *dx.stride(),
     )  # fmt: skip
     if variant == "lines":
         grid = (C,)
@@ -982,12 +981,13 @@ def launch_batch_norm_train_backward_var_sum(
             x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, N, H * W, H * N * W,
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
-        mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
@@ -996,11 +996,9 @@ def launch_batch_norm_train_backward_var_sum(
         grid = (lib.cdiv(C, config["ROWS"]), PARTS)
         for PASS in (1, 2, 3):
             batch_norm_train_backward_var_sum_loop[grid](
-                x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
-                *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-                dgain.stride(0), dbias.stride(0), *dx.stride(),
+                *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
                 VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                enable_fp_fusion=True, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
                 dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, dgain_sum_part_ptr=dgain_sum_part, **config,
             )  # fmt: skip
@@ -1010,17 +1008,16 @@ def launch_batch_norm_train_backward_var_sum(
             x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, C, H * N * W, H * W,
             *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
             *dx.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(C, config["ROWS"]),)
         batch_norm_train_backward_var_sum_loop[grid](
-            x, dy, gain, var_sum, dy_rsqrt_sum, dgain, dbias, dx, eps, C, N, H * W, H * N * W,
-            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
-            dgain.stride(0), dbias.stride(0), *dx.stride(),
+            *arguments, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-            **constants, **config,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def bias_add_strided(
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
@@ -196,7 +196,7 @@ def bias_add_backward_loop(
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -334,7 +334,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
-    N, C, H, W = dy.shape
+    C = dy.shape[1]
 
     # db[c] = sum[n, h, w](dy[n, c, h, w])
     db = dy.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)

@@ -48,7 +48,7 @@ def column_sum_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_col = D // VEC * VEC, x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, N
+    part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -169,7 +169,7 @@ def column_sum_reference(x: torch.Tensor) -> torch.Tensor:
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    N, D = x.shape
+    D = x.shape[1]
 
     # y[d] = sum[n](x[n, d])
     y = x.T.sum(-1).to(T)

@@ -38,10 +38,10 @@ def conv2d_patches(
     # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, Q = y_2 // VEC_Y * VEC_Y, Q // VEC_Y * VEC_Y
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_p = tl.cdiv(P, PATCH_P)
-    patches_q = tl.cdiv(Q, PATCH_Q)
-    tiles_n = tl.cdiv(N2, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_p = lib.blocks(P, PATCH_P)
+    patches_q = lib.blocks(Q, PATCH_Q)
+    tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
@@ -54,7 +54,7 @@ def conv2d_patches(
         #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
         #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(c_padded, BLOCK_K)):
+        for start in range(R * S * lib.blocks(c_padded, BLOCK_K)):
             tap = start % (R * S)
             k = start // (R * S) * BLOCK_K
             r = tap // S
@@ -107,9 +107,9 @@ def conv2d_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
+    chunks = lib.blocks(c_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * S * chunks
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
@@ -479,7 +479,7 @@ def conv2d_combine(
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -515,8 +515,8 @@ def conv2d_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, Cg * R * S
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, Cg * R * S
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, Cg * R * S)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
@@ -547,7 +547,7 @@ def conv2d_tiles(
     #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
     #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % Cg
         r = k[None, :] // (Cg * S)
@@ -637,24 +637,24 @@ def choose_conv2d(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(lib.pow2(steps), 16 // (stride_p * stride_p), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(steps, STEPS) * lib.cdiv(cols, BLOCK) * ROWS * STEPS * BLOCK, stored_last),
-        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+        ("rows_persistent", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_square", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_stream", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+        ("planes_persistent", one_tap and places < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
@@ -1082,9 +1082,9 @@ def conv2d_backward_dx_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    chunks = tl.cdiv(f0_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
+    chunks = lib.blocks(f0_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, R * S * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
@@ -1380,7 +1380,7 @@ def conv2d_backward_dx_combine(
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1415,8 +1415,12 @@ def conv2d_backward_dx_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, R * S * f0_count
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(Cg, BLOCK_N)
+    part, begin, end = (
+        (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX),
+        0,
+        R * S * f0_count,
+    )
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * f0_count)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
@@ -1442,7 +1446,7 @@ def conv2d_backward_dx_tiles(
     #     (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f,
     #     c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f0 = k[None, :] % f0_count
         r2 = k[None, :] // (S * f0_count)
@@ -1512,10 +1516,10 @@ def conv2d_backward_dw_patches(
     # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     dw_2, S = dw_2 // VEC_DW * VEC_DW, S // VEC_DW * VEC_DW
-    patches_c = tl.cdiv(Cg, PATCH_C)
-    patches_r = tl.cdiv(R, PATCH_R)
-    patches_s = tl.cdiv(S, PATCH_S)
-    tiles_n = tl.cdiv(N2, BLOCK_N)
+    patches_c = lib.blocks(Cg, PATCH_C)
+    patches_r = lib.blocks(R, PATCH_R)
+    patches_s = lib.blocks(S, PATCH_S)
+    tiles_n = lib.blocks(N2, BLOCK_N)
     tiles = patches_c * patches_r * patches_s * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
@@ -1528,7 +1532,7 @@ def conv2d_backward_dw_patches(
         #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
         #     q * stride + s * dil - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(P * Q * tl.cdiv(n__padded, BLOCK_K)):
+        for start in range(P * Q * lib.blocks(n__padded, BLOCK_K)):
             tap = start % (P * Q)
             k = start // (P * Q) * BLOCK_K
             p = tap // Q
@@ -1578,9 +1582,9 @@ def conv2d_backward_dw_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, P * Q * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
+    chunks = lib.blocks(n__padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)), 0, P * Q * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * Q * chunks)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
@@ -1807,7 +1811,7 @@ def conv2d_backward_dw_combine(
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1841,8 +1845,8 @@ def conv2d_backward_dw_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n * groups), 0, N * P * Q
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N2, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n * groups)).to(INDEX), 0, N * P * Q
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % groups).to(tl.int64)
@@ -1867,7 +1871,7 @@ def conv2d_backward_dw_tiles(
     #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
     #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
@@ -1962,7 +1966,7 @@ def conv2d_backward_db_loop(
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -2015,24 +2019,24 @@ def choose_conv2d_backward_dx(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=(STEPS := max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // max(1, terms)))),
         ), "window", taps * channels, 0, 2, max(1, 128 // max(32, channels * itemsize)) if channels_last else 8, lib.cdiv(lines, ROWS) * lib.cdiv(cols, STEPS * BLOCK) * ROWS * STEPS * BLOCK, stored_last),
-        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+        ("rows_persistent", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_square", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_stream", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+        ("planes_persistent", one_tap and places < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("wide", gpu.shared >= 99 and itemsize <= 2 and (N % 16 == 0 or depth >= 3072), lib.tile(

@@ -39,11 +39,11 @@ def conv3d_patches(
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
     Q = Q // VEC_Y * VEC_Y
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_o = tl.cdiv(O, PATCH_O)
-    patches_p = tl.cdiv(P, PATCH_P)
-    patches_q = tl.cdiv(Q, PATCH_Q)
-    tiles_n = tl.cdiv(F, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_o = lib.blocks(O, PATCH_O)
+    patches_p = lib.blocks(P, PATCH_P)
+    patches_q = lib.blocks(Q, PATCH_Q)
+    tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_o * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -56,7 +56,7 @@ def conv3d_patches(
         #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(K * R * S * tl.cdiv(c_padded, BLOCK_K)):
+        for start in range(K * R * S * lib.blocks(c_padded, BLOCK_K)):
             tap = start % (K * R * S)
             k = start // (K * R * S) * BLOCK_K
             k_ = tap // (R * S)
@@ -112,9 +112,9 @@ def conv3d_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K * R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(c_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, K * R * S * chunks
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K * R * S * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -290,7 +290,7 @@ def conv3d_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -327,8 +327,8 @@ def conv3d_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * K * R * S
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * K * R * S
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * K * R * S)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -359,7 +359,7 @@ def conv3d_tiles(
     #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
     #     0.0) * w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
         k_ = k[None, :] // (C * R * S)
@@ -432,24 +432,24 @@ def choose_conv3d(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+        ("rows_persistent", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_square", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_stream", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+        ("planes_persistent", one_tap and places < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4 and 0 < conv_stride and over == 0, dict(
@@ -794,11 +794,11 @@ def conv3d_backward_dx_patches(
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
     w2_steps = w2_steps // VEC_DX * VEC_DX
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_d1 = tl.cdiv(d_steps, PATCH_D1)
-    patches_h1 = tl.cdiv(h_steps, PATCH_H1)
-    patches_w21 = tl.cdiv(w2_steps, PATCH_W21)
-    tiles_n = tl.cdiv(C, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_d1 = lib.blocks(d_steps, PATCH_D1)
+    patches_h1 = lib.blocks(h_steps, PATCH_H1)
+    patches_w21 = lib.blocks(w2_steps, PATCH_W21)
+    tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_d1 * patches_h1 * patches_w21 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
@@ -830,7 +830,7 @@ def conv3d_backward_dx_patches(
         #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
         #     w[f, c, k_, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(taps * tl.cdiv(f_padded, BLOCK_K)):
+        for start in range(taps * lib.blocks(f_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
             k = tl.cast(start // tl.maximum(taps, 1) * BLOCK_K, tl.int32)
             k_2 = tap // (r2_taps_or_1 * s2_taps_or_1)
@@ -900,8 +900,8 @@ def conv3d_backward_dx_taps(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    chunks = tl.cdiv(f_padded, BLOCK_K)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    chunks = lib.blocks(f_padded, BLOCK_K)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -1011,7 +1011,7 @@ def conv3d_backward_dx_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -1067,7 +1067,7 @@ def conv3d_backward_dx_tiles(
     #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
     #     w[f, c, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, terms, BLOCK_K):
+    for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
         k_2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * F)
@@ -1139,11 +1139,11 @@ def conv3d_backward_dw_patches(
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     dw_2, dw_3 = dw_2 // VEC_DW * VEC_DW, dw_3 // VEC_DW * VEC_DW
     S = S // VEC_DW * VEC_DW
-    patches_c = tl.cdiv(C, PATCH_C)
-    patches_k_ = tl.cdiv(K, PATCH_K_)
-    patches_r = tl.cdiv(R, PATCH_R)
-    patches_s = tl.cdiv(S, PATCH_S)
-    tiles_n = tl.cdiv(F, BLOCK_N)
+    patches_c = lib.blocks(C, PATCH_C)
+    patches_k_ = lib.blocks(K, PATCH_K_)
+    patches_r = lib.blocks(R, PATCH_R)
+    patches_s = lib.blocks(S, PATCH_S)
+    tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_c * patches_k_ * patches_r * patches_s * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -1156,7 +1156,7 @@ def conv3d_backward_dw_patches(
         #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(O * P * Q * tl.cdiv(n__padded, BLOCK_K)):
+        for start in range(O * P * Q * lib.blocks(n__padded, BLOCK_K)):
             tap = start % (O * P * Q)
             k = start // (O * P * Q) * BLOCK_K
             o = tap // (P * Q)
@@ -1199,9 +1199,9 @@ def conv3d_backward_dw_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, O * P * Q * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(n__padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, O * P * Q * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, O * P * Q * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1290,7 +1290,7 @@ def conv3d_backward_dw_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1323,8 +1323,8 @@ def conv3d_backward_dw_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * O * P * Q
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * O * P * Q
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * O * P * Q)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1355,7 +1355,7 @@ def conv3d_backward_dw_tiles(
     #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
     #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         o = k[None, :] // (N * P * Q)
@@ -1450,7 +1450,7 @@ def conv3d_backward_db_loop(
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)

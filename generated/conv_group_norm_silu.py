@@ -33,10 +33,10 @@ def conv_group_norm_silu_conv2d_patches(
     # VEC_CONV2D divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     conv2d_0, conv2d_1 = conv2d_0 // VEC_CONV2D * VEC_CONV2D, conv2d_1 // VEC_CONV2D * VEC_CONV2D
     conv2d_2, Q = conv2d_2 // VEC_CONV2D * VEC_CONV2D, Q // VEC_CONV2D * VEC_CONV2D
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_p = tl.cdiv(P, PATCH_P)
-    patches_q = tl.cdiv(Q, PATCH_Q)
-    tiles_n = tl.cdiv(F, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_p = lib.blocks(P, PATCH_P)
+    patches_q = lib.blocks(Q, PATCH_Q)
+    tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -48,7 +48,7 @@ def conv_group_norm_silu_conv2d_patches(
         #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
         #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
+        for start in range(R * S * lib.blocks(c2_padded, BLOCK_K)):
             tap = start % (R * S)
             k = start // (R * S) * BLOCK_K
             r = tap // S
@@ -84,9 +84,9 @@ def conv_group_norm_silu_conv2d_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(c2_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(c2_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -252,7 +252,7 @@ def conv_group_norm_silu_conv2d_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -287,8 +287,8 @@ def conv_group_norm_silu_conv2d_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R * S
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * R * S
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R * S)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -315,7 +315,7 @@ def conv_group_norm_silu_conv2d_tiles(
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
     #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c2 = k[None, :] % C
         r = k[None, :] // (C * S)
@@ -387,7 +387,7 @@ def conv_group_norm_silu_y_rows(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = lib.mean_of(conv2d, inside, cols, 1)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     t = conv2d - mu
@@ -425,7 +425,7 @@ def conv_group_norm_silu_y_lines(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    mu = tl.sum(conv2d) / count
+    mu = lib.mean_of(conv2d, inside, count)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     t = conv2d - mu
@@ -462,10 +462,10 @@ def conv_group_norm_silu_y_lines_loop(
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
-    mu_sum = tl.full((), 0.0, COMPUTE)
+    mu = tl.full((), float("nan"), COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
-    for start in range(0, Cg, LINES):
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < Cg) & (col < cols)
         f0pq = line * cols + col
@@ -475,13 +475,12 @@ def conv_group_norm_silu_y_lines_loop(
             other=0.0,
             eviction_policy="evict_last",
         )
-        mu_sum, var_sum, var_sum_count = lib.take_lines(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
+        mu, var_sum, var_sum_count = lib.take_lines(
+            mu, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
         )
-    mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
-    for start in range(0, Cg, LINES):
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < Cg) & (col < cols)
         f0pq = line * cols + col
@@ -507,7 +506,7 @@ def conv_group_norm_silu_y_loop(
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -517,7 +516,7 @@ def conv_group_norm_silu_y_loop(
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -527,7 +526,7 @@ def conv_group_norm_silu_y_loop(
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -542,22 +541,21 @@ def conv_group_norm_silu_y_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             )
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / count
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + 1e-05)
         for step in range(begin, end):
@@ -606,7 +604,7 @@ def conv_group_norm_silu_y_channels_rows(
         other=0.0,
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = lib.mean_of(conv2d, inside, cols, 1)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     t = conv2d - mu
@@ -629,7 +627,7 @@ def conv_group_norm_silu_y_channels_loop(
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -640,7 +638,7 @@ def conv_group_norm_silu_y_channels_loop(
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -650,7 +648,7 @@ def conv_group_norm_silu_y_channels_loop(
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -664,22 +662,21 @@ def conv_group_norm_silu_y_channels_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             )
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, conv2d, inside, tl.minimum(end - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / cols
         var = var_sum / cols
         rsqrt_var = lib.rsqrt(var + 1e-05)
         for start in range(begin, end, BLOCK):
@@ -713,24 +710,24 @@ def choose_conv_group_norm_silu_conv2d(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+        ("rows_persistent", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_square", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_stream", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+        ("planes_persistent", one_tap and places < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
@@ -1037,7 +1034,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
@@ -1046,8 +1043,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
                 conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
                 *gain.stride(), *bias.stride(), *y.stride(),
                 VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, PASS=PASS,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -1081,7 +1078,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
@@ -1091,7 +1088,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     else:
@@ -1333,10 +1330,10 @@ def conv_group_norm_silu_forward_conv2d_patches(
         conv2d_kept_2 // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
         Q // VEC_CONV2D_KEPT * VEC_CONV2D_KEPT,
     )
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_p = tl.cdiv(P, PATCH_P)
-    patches_q = tl.cdiv(Q, PATCH_Q)
-    tiles_n = tl.cdiv(F, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_p = lib.blocks(P, PATCH_P)
+    patches_q = lib.blocks(Q, PATCH_Q)
+    tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -1348,7 +1345,7 @@ def conv_group_norm_silu_forward_conv2d_patches(
         #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
         #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
+        for start in range(R * S * lib.blocks(c2_padded, BLOCK_K)):
             tap = start % (R * S)
             k = start // (R * S) * BLOCK_K
             r = tap // S
@@ -1389,9 +1386,9 @@ def conv_group_norm_silu_forward_conv2d_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(c2_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(c2_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1578,7 +1575,7 @@ def conv_group_norm_silu_forward_conv2d_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1623,8 +1620,8 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, conv2d_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R * S
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * R * S
     if conv2d_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R * S)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1651,7 +1648,7 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
     #     w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c2 = k[None, :] % C
         r = k[None, :] // (C * S)
@@ -1730,7 +1727,7 @@ def conv_group_norm_silu_forward_y_rows(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = lib.mean_of(conv2d, inside, cols, 1)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     t = conv2d - mu
@@ -1768,7 +1765,7 @@ def conv_group_norm_silu_forward_y_lines(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    mu = tl.sum(conv2d) / count
+    mu = lib.mean_of(conv2d, inside, count)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     t = conv2d - mu
@@ -1805,10 +1802,10 @@ def conv_group_norm_silu_forward_y_lines_loop(
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
-    mu_sum = tl.full((), 0.0, COMPUTE)
+    mu = tl.full((), float("nan"), COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
-    for start in range(0, Cg, LINES):
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < Cg) & (col < cols)
         f0pq = line * cols + col
@@ -1818,13 +1815,12 @@ def conv_group_norm_silu_forward_y_lines_loop(
             other=0.0,
             eviction_policy="evict_last",
         )
-        mu_sum, var_sum, var_sum_count = lib.take_lines(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
+        mu, var_sum, var_sum_count = lib.take_lines(
+            mu, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
         )
-    mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
-    for start in range(0, Cg, LINES):
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < Cg) & (col < cols)
         f0pq = line * cols + col
@@ -1850,7 +1846,7 @@ def conv_group_norm_silu_forward_y_loop(
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -1860,7 +1856,7 @@ def conv_group_norm_silu_forward_y_loop(
     cols, conv2d_row = cols // VEC * VEC, conv2d_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -1870,7 +1866,7 @@ def conv_group_norm_silu_forward_y_loop(
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -1885,22 +1881,21 @@ def conv_group_norm_silu_forward_y_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             )
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / count
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + 1e-05)
         for step in range(begin, end):
@@ -1949,7 +1944,7 @@ def conv_group_norm_silu_forward_y_channels_rows(
         other=0.0,
     )
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = lib.mean_of(conv2d, inside, cols, 1)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     t = conv2d - mu
@@ -1972,7 +1967,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -1983,7 +1978,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
     conv2d_f0, y_n_ = conv2d_f0 // VEC * VEC, y_n_ // VEC * VEC
     y_f1, y_f0 = y_f1 // VEC * VEC, y_f0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -1993,7 +1988,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
     # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) **
     #     2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -2007,22 +2002,21 @@ def conv_group_norm_silu_forward_y_channels_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             )
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, conv2d, inside, tl.minimum(end - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / cols
         var = var_sum / cols
         rsqrt_var = lib.rsqrt(var + 1e-05)
         for start in range(begin, end, BLOCK):
@@ -2056,24 +2050,24 @@ def choose_conv_group_norm_silu_forward_conv2d(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+        ("rows_persistent", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 2, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_square", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_stream", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+        ("planes_persistent", one_tap and places < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
@@ -2305,7 +2299,7 @@ def launch_conv_group_norm_silu_forward_y(
         PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
@@ -2314,8 +2308,8 @@ def launch_conv_group_norm_silu_forward_y(
                 conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
                 *gain.stride(), *bias.stride(), *y.stride(),
                 VEC=lib.vec(P * Q, conv2d.stride(0), y.stride(0)), **constants, PASS=PASS,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
@@ -2349,7 +2343,7 @@ def launch_conv_group_norm_silu_forward_y(
         PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
@@ -2359,7 +2353,7 @@ def launch_conv_group_norm_silu_forward_y(
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if Cg * P * Q < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     else:
@@ -2577,9 +2571,9 @@ def conv_group_norm_silu_forward(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_mu_sum_rows(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
-    cols, PQ, conv2d_kept_row, conv2d_kept_col, mu_sum_row, var_sum_row, gain_c1, gain_c0,
+def conv_group_norm_silu_backward_mu_rows(
+    conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
+    cols, PQ, conv2d_kept_row, conv2d_kept_col, mu_row, var_sum_row, gain_c1, gain_c0,
     bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -2597,9 +2591,8 @@ def conv_group_norm_silu_backward_mu_sum_rows(
         conv2d_kept_ptr + row * conv2d_kept_row + col.to(tl.int64) * conv2d_kept_col, mask=inside
     ).to(COMPUTE)
     # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
-    mu_sum = tl.sum(tl.where(inside, conv2d_kept, 0.0), 1, keep_dims=True)
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols
+    mu = lib.mean_of(tl.where(inside, conv2d_kept, 0.0), inside, cols, 1)
+    tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
     # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
     #     mu[n_, g]) ** 2)
     t = conv2d_kept - mu
@@ -2629,15 +2622,14 @@ def conv_group_norm_silu_backward_mu_sum_rows(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_mu_sum_loop(
-    conv2d_kept_ptr, gain_ptr, bias_ptr, dy_ptr, mu_sum_ptr, var_sum_ptr, dmu_sum_ptr, rows,
-    Cg, cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, gain_c1, gain_c0, bias_c1,
-    bias_c0, dy_row, dy_col, mu_sum_row, var_sum_row, dmu_sum_row,
+def conv_group_norm_silu_backward_mu_loop(
+    conv2d_kept_ptr, gain_ptr, bias_ptr, dy_ptr, mu_ptr, var_sum_ptr, dmu_sum_ptr, rows, Cg,
+    cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, gain_c1, gain_c0, bias_c1, bias_c0,
+    dy_row, dy_col, mu_row, var_sum_row, dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-    dmu_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -2647,7 +2639,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -2657,7 +2649,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] -
     #     mu[n_, g]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -2671,22 +2663,21 @@ def conv_group_norm_silu_backward_mu_sum_loop(
                 mask=inside,
                 other=0.0,
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / count
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + 1e-05)
         # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q]
@@ -2733,16 +2724,16 @@ def conv_group_norm_silu_backward_mu_sum_loop(
             dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
             dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         if PASS != 2:
-            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+            tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
             tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
             tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
-    var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
+    var_sum_ptr, conv2d_kept_ptr, mu_ptr, gain_ptr, bias_ptr, dy_ptr,
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
-    conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
+    conv2d_kept_row, conv2d_kept_col, mu_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -2762,12 +2753,12 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     conv2d_kept = tl.load(
         conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
+    mu = tl.load(mu_ptr + n_c1 * mu_n_c1, mask=row < rows)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
     # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
     #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-    group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
+    group_norm = (conv2d_kept - mu) * group_norm_rsqrt * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
     # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
@@ -2779,7 +2770,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
     #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
     dgroup_norm_rsqrt_sum = tl.sum(
-        tl.where(inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0), 1, keep_dims=True
+        tl.where(inside, dgroup_norm * (conv2d_kept - mu), 0.0), 1, keep_dims=True
     )
     tl.store(
         dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
@@ -2790,9 +2781,9 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
-    var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
+    var_sum_ptr, conv2d_kept_ptr, mu_ptr, gain_ptr, bias_ptr, dy_ptr,
     dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
-    conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
+    conv2d_kept_row, conv2d_kept_col, mu_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -2807,7 +2798,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     cols, conv2d_kept_row = cols // VEC * VEC, conv2d_kept_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -2826,12 +2817,12 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
             conv2d_kept = tl.load(
                 conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
             ).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
+            mu = tl.load(mu_ptr + n_c1 * mu_n_c1, mask=row < rows)
             gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
             # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
             #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-            group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
+            group_norm = (conv2d_kept - mu) * group_norm_rsqrt * gain + bias
             dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
             # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
@@ -2840,9 +2831,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
             dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
                 lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
             )
-            dgroup_norm_rsqrt_sum_acc += tl.where(
-                inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0
-            )
+            dgroup_norm_rsqrt_sum_acc += tl.where(inside, dgroup_norm * (conv2d_kept - mu), 0.0)
         dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(
@@ -2923,7 +2912,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     Cg, dgroup_norm_rsqrt_sum_row = Cg // VEC * VEC, dgroup_norm_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, Cg
+    part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -2966,12 +2955,11 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_rows(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
-    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
-    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
-    dbias_row,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
+    gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
+    dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -2991,13 +2979,13 @@ def conv_group_norm_silu_backward_dconv2d_rows(
         conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
         mask=inside,
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+    mu = tl.load(mu_ptr + n_ * mu_n_ + c1 * mu_c1, mask=inside)
     var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
     # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
     #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-    group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
+    group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
     # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
@@ -3014,7 +3002,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu))
         - dmu_sum / count
     ).to(conv2d_kept_ptr.dtype.element_ty)
     tl.store(
@@ -3027,9 +3015,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
-            inside,
-            dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-            0.0,
+            inside, dgroup_norm * ((conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05)), 0.0
         ),
         1,
         keep_dims=True,
@@ -3042,12 +3028,11 @@ def conv_group_norm_silu_backward_dconv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_loop(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, N, cols, Cg, count,
-    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
-    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
-    dbias_row,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
+    gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
+    dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
@@ -3063,7 +3048,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
     dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -3089,15 +3074,13 @@ def conv_group_norm_silu_backward_dconv2d_loop(
                 + col * conv2d_kept_pq,
                 mask=inside,
             ).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+            mu = tl.load(mu_ptr + line * mu_n_ + c1 * mu_c1, mask=row < rows)
             var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
             gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
             # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
             #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-                var_sum / count + 1e-05
-            ) * gain + bias
+            group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
             dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(
                 COMPUTE
             )
@@ -3118,18 +3101,13 @@ def conv_group_norm_silu_backward_dconv2d_loop(
             #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-                + dvar_sum
-                / (var_sum / count + 1e-05)
-                / count
-                * (2.0 * (conv2d_kept - mu_sum / count))
+                + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu))
                 - dmu_sum / count
             ).to(conv2d_kept_ptr.dtype.element_ty)
             db_sum_acc += tl.where(inside, dconv2d.to(COMPUTE), 0.0)
 
             dgain_sum_acc += tl.where(
-                inside,
-                dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-                0.0,
+                inside, dgroup_norm * ((conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05)), 0.0
             )
 
             dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
@@ -3164,12 +3142,11 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_rows(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
-    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
-    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
-    dbias_row,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
+    gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
+    dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -3189,13 +3166,13 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
         conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
         mask=inside,
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+    mu = tl.load(mu_ptr + n_ * mu_n_ + c1 * mu_c1, mask=inside)
     var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
     # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
     #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-    group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
+    group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
     # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
     #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
@@ -3212,7 +3189,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu))
         - dmu_sum / count
     ).to(conv2d_kept_ptr.dtype.element_ty)
     tl.store(
@@ -3225,9 +3202,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     #     - mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
-            inside,
-            dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-            0.0,
+            inside, dgroup_norm * ((conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05)), 0.0
         ),
         1,
         keep_dims=True,
@@ -3240,12 +3215,11 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_loop(
-    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    conv2d_kept_ptr, mu_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
-    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
-    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
-    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
-    dbias_row,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_n_, mu_c1, var_sum_n_, var_sum_c1,
+    gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1, dmu_sum_n_,
+    dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
@@ -3261,7 +3235,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     dy_row, dconv2d_n_ = dy_row // VEC * VEC, dconv2d_n_ // VEC * VEC
     dconv2d_row = dconv2d_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -3283,15 +3257,13 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
                 conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
                 mask=inside,
             ).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+            mu = tl.load(mu_ptr + n_ * mu_n_ + c1 * mu_c1, mask=inside)
             var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
             gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
             bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
             # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
             #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
-            group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
-                var_sum / count + 1e-05
-            ) * gain + bias
+            group_norm = (conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
             dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
             # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q])
             #     + dy[n_, c, p, q] * group_norm[n_, c, p, q] *
@@ -3308,18 +3280,13 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
             #     mu[n_, f // Cg])) - dmu_sum[n_, f // Cg] / (Cg * P * Q))
             dconv2d = (
                 dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
-                + dvar_sum
-                / (var_sum / count + 1e-05)
-                / count
-                * (2.0 * (conv2d_kept - mu_sum / count))
+                + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu))
                 - dmu_sum / count
             ).to(conv2d_kept_ptr.dtype.element_ty)
             db_sum_acc += tl.where(inside, dconv2d.to(COMPUTE), 0.0)
 
             dgain_sum_acc += tl.where(
-                inside,
-                dgroup_norm * ((conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05)),
-                0.0,
+                inside, dgroup_norm * ((conv2d_kept - mu) * lib.rsqrt(var_sum / count + 1e-05)), 0.0
             )
 
             dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
@@ -3365,10 +3332,10 @@ def conv_group_norm_silu_backward_dx_patches(
     # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, W = dx_2 // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_h = tl.cdiv(H, PATCH_H)
-    patches_w2 = tl.cdiv(W, PATCH_W2)
-    tiles_n = tl.cdiv(C, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_h = lib.blocks(H, PATCH_H)
+    patches_w2 = lib.blocks(W, PATCH_W2)
+    tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_h * patches_w2 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -3379,7 +3346,7 @@ def conv_group_norm_silu_backward_dx_patches(
         # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
         #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(c_padded, BLOCK_K)):
+        for start in range(R * S * lib.blocks(c_padded, BLOCK_K)):
             tap = start % (R * S)
             k = start // (R * S) * BLOCK_K
             r2 = tap // S
@@ -3413,9 +3380,9 @@ def conv_group_norm_silu_backward_dx_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    chunks = lib.blocks(c_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -3575,7 +3542,7 @@ def conv_group_norm_silu_backward_dx_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -3606,8 +3573,8 @@ def conv_group_norm_silu_backward_dx_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, F * R * S
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * R * S
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * R * S)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -3633,7 +3600,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
     #     else 0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % F
         r2 = k[None, :] // (F * S)
@@ -3698,10 +3665,10 @@ def conv_group_norm_silu_backward_dw_patches(
     # VEC_DW divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     dw_0, dw_1 = dw_0 // VEC_DW * VEC_DW, dw_1 // VEC_DW * VEC_DW
     dw_2, S = dw_2 // VEC_DW * VEC_DW, S // VEC_DW * VEC_DW
-    patches_c2 = tl.cdiv(C, PATCH_C2)
-    patches_r = tl.cdiv(R, PATCH_R)
-    patches_s = tl.cdiv(S, PATCH_S)
-    tiles_n = tl.cdiv(F, BLOCK_N)
+    patches_c2 = lib.blocks(C, PATCH_C2)
+    patches_r = lib.blocks(R, PATCH_R)
+    patches_s = lib.blocks(S, PATCH_S)
+    tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_c2 * patches_r * patches_s * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -3712,7 +3679,7 @@ def conv_group_norm_silu_backward_dw_patches(
         # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
         #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(P * Q * tl.cdiv(n__padded, BLOCK_K)):
+        for start in range(P * Q * lib.blocks(n__padded, BLOCK_K)):
             tap = start % (P * Q)
             k = start // (P * Q) * BLOCK_K
             p = tap // Q
@@ -3746,9 +3713,9 @@ def conv_group_norm_silu_backward_dw_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, P * Q * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(n__padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, P * Q * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * Q * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -3829,7 +3796,7 @@ def conv_group_norm_silu_backward_dw_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -3859,8 +3826,8 @@ def conv_group_norm_silu_backward_dw_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * P * Q
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * P * Q
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -3886,7 +3853,7 @@ def conv_group_norm_silu_backward_dw_tiles(
     # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
     #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
@@ -3939,7 +3906,7 @@ def conv_group_norm_silu_backward_dw_tiles(
             tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
-def choose_conv_group_norm_silu_backward_mu_sum(
+def choose_conv_group_norm_silu_backward_mu(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -3988,10 +3955,10 @@ def choose_conv_group_norm_silu_backward_mu_sum(
     )  # fmt: skip
 
 
-def launch_conv_group_norm_silu_backward_mu_sum(
-    x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dmu_sum, groups
+def launch_conv_group_norm_silu_backward_mu(
+    x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
 ) -> None:
-    """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
+    """Computes mu, var_sum, dmu_sum by the variant that fits, unchecked."""
     N = x.shape[0]
     _, _, P, Q = conv2d_kept.shape
     F = w.shape[0]
@@ -4000,7 +3967,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     dy = lib.reshaped(dy, N * groups, Cg * P * Q)
-    mu_sum = mu_sum.view(N * groups)
+    mu = mu.view(N * groups)
     var_sum = var_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
@@ -4014,7 +3981,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         conv2d_kept.dtype,
         dy.dtype,
     )
-    variant, config = choose_conv_group_norm_silu_backward_mu_sum(
+    variant, config = choose_conv_group_norm_silu_backward_mu(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg, strided=strided,
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(conv2d_kept.device),
     )  # fmt: skip
@@ -4022,45 +3989,45 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        conv2d_kept, gain, bias, dy, mu_sum, var_sum, dmu_sum, N * groups, Cg, P * Q, P, Q,
+        conv2d_kept, gain, bias, dy, mu, var_sum, dmu_sum, N * groups, Cg, P * Q, P, Q,
         Cg * P * Q, *conv2d_kept.stride(), *gain.stride(), *bias.stride(), *dy.stride(),
-        mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
+        mu.stride(0), var_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2, enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
-            conv_group_norm_silu_backward_mu_sum_loop[grid](
+            conv_group_norm_silu_backward_mu_loop[grid](
                 *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
-                PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
                 **lib.config_without(config, "MERGE"),
             )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        conv_group_norm_silu_backward_mu_sum_loop[grid](
+        conv_group_norm_silu_backward_mu_loop[grid](
             *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
-            PASS=3, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+            PASS=3, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
             var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_mu_sum_rows[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg * P * Q, P * Q,
-            *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
-            *bias.stride(), *dy.stride(), dmu_sum.stride(0),
+        conv_group_norm_silu_backward_mu_rows[grid](
+            conv2d_kept, mu, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg * P * Q, P * Q,
+            *conv2d_kept.stride(), mu.stride(0), var_sum.stride(0), *gain.stride(), *bias.stride(),
+            *dy.stride(), dmu_sum.stride(0),
             VEC=lib.vec(Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        conv_group_norm_silu_backward_mu_sum_loop[grid](
+        conv_group_norm_silu_backward_mu_loop[grid](
             *arguments, VEC=lib.vec(P * Q, conv2d_kept.stride(0), dy.stride(0)), **constants,
             **config,
         )  # fmt: skip
@@ -4116,7 +4083,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 
 
 def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dgroup_norm_rsqrt_sum, groups
+    x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
 ) -> None:
     """Computes dgroup_norm_rsqrt_sum by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -4127,7 +4094,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     bias = lib.reshaped(bias, Cg * groups)
     conv2d_kept = lib.reshaped(conv2d_kept, Cg * N * groups, P * Q)
     gain = lib.reshaped(gain, Cg * groups)
-    mu_sum = lib.reshaped(mu_sum, N * groups)
+    mu = lib.reshaped(mu, N * groups)
     dy = lib.reshaped(dy, Cg * N * groups, P * Q)
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
@@ -4149,10 +4116,9 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
-        P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
-        mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
-        dgroup_norm_rsqrt_sum.stride(0),
+        var_sum, conv2d_kept, mu, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups, P * Q,
+        Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(), mu.stride(0),
+        gain.stride(0), bias.stride(0), *dy.stride(), dgroup_norm_rsqrt_sum.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, HALF=x.element_size() == 2,
@@ -4331,7 +4297,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     bias,
     conv2d_kept,
     dy,
-    mu_sum,
+    mu,
     var_sum,
     dmu_sum,
     dvar_sum,
@@ -4372,11 +4338,10 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         else tl.float32
     )
     arguments = (
-        conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
-        dbias, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
-        *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
-        *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
-        dbias.stride(0),
+        conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
+        Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
+        *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+        *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True)
     if variant == "split":
@@ -4386,8 +4351,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         conv_group_norm_silu_backward_dconv2d_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
-            dbias, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
+            Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
@@ -4396,8 +4361,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
         conv_group_norm_silu_backward_dconv2d_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
-            dbias, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
+            Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
@@ -4415,8 +4380,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     elif variant == "loop":
         grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dconv2d_loop[grid](
-            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
-            dbias, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            conv2d_kept, mu, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain, dbias,
+            Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
             *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
@@ -4462,24 +4427,24 @@ def choose_conv_group_norm_silu_backward_dx(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one
-        ("rows_stream", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_stream", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_persistent", one_tap and as_rows and M < 2**31 and itemsize <= 2, lib.tile(
+        ("rows_persistent", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("rows_square", one_tap and as_rows and M < 2**31 and itemsize <= 4, lib.tile(
+        ("rows_square", one_tap and as_rows and M < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "descriptors", channels, operand_bytes if channels * itemsize % 16 else 0),
-        ("planes_stream", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_stream", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_persistent", one_tap and places < 2**31 and itemsize <= 2, lib.tile(
+        ("planes_persistent", one_tap and places < 2**31 - 2**16 and itemsize <= 2, lib.tile(
             128, 256, 128 // itemsize, 8, 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
-        ("planes_square", one_tap and places < 2**31 and itemsize <= 4, lib.tile(
+        ("planes_square", one_tap and places < 2**31 - 2**16 and itemsize <= 4, lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         ), "planes", channels, operand_bytes if (places if packed_bytes else channels) * itemsize % 16 else 0, 2, 8, places),
         ("patches", patched and 2 <= itemsize <= 4, dict(
@@ -4816,17 +4781,17 @@ def launch_conv_group_norm_silu_backward(
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else torch.float32
     )
-    mu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    mu = torch.empty((N, groups), dtype=compute, device=x.device)
     var_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dgroup_norm_rsqrt_sum = torch.empty((N, F), dtype=compute, device=x.device)
     dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dconv2d = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device)
-    launch_conv_group_norm_silu_backward_mu_sum(
-        x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dmu_sum, groups
+    launch_conv_group_norm_silu_backward_mu(
+        x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dmu_sum, groups
     )
     launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dgroup_norm_rsqrt_sum, groups
+        x, w, gain, bias, conv2d_kept, dy, mu, var_sum, dgroup_norm_rsqrt_sum, groups
     )
     launch_conv_group_norm_silu_backward_dvar_sum(
         x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
@@ -4838,7 +4803,7 @@ def launch_conv_group_norm_silu_backward(
         bias,
         conv2d_kept,
         dy,
-        mu_sum,
+        mu,
         var_sum,
         dmu_sum,
         dvar_sum,

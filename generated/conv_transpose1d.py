@@ -32,9 +32,9 @@ def conv_transpose1d_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(c_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * chunks
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -97,7 +97,7 @@ def conv_transpose1d_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -130,8 +130,8 @@ def conv_transpose1d_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, C * R
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, C * R
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, C * R)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -147,7 +147,7 @@ def conv_transpose1d_tiles(
     # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else
     #     0.0) * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
         r = k[None, :] // C
@@ -475,9 +475,9 @@ def conv_transpose1d_backward_dx_patches(
     # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     L = L // VEC_DX * VEC_DX
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_l = tl.cdiv(L, PATCH_L)
-    tiles_n = tl.cdiv(C, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_l = lib.blocks(L, PATCH_L)
+    tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_l * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -487,7 +487,7 @@ def conv_transpose1d_backward_dx_patches(
         # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
         #     w[c, f, r])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * tl.cdiv(f_padded, BLOCK_K)):
+        for start in range(R * lib.blocks(f_padded, BLOCK_K)):
             tap = start % R
             k = start // R * BLOCK_K
             dy_padded_p = tap * dil - pad
@@ -523,9 +523,9 @@ def conv_transpose1d_backward_dx_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    chunks = tl.cdiv(f_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    chunks = lib.blocks(f_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -584,7 +584,7 @@ def conv_transpose1d_backward_dx_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -613,8 +613,8 @@ def conv_transpose1d_backward_dx_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, F * R
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * R
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * R)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -632,7 +632,7 @@ def conv_transpose1d_backward_dx_tiles(
     # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
     #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
         r2 = k[None, :] // F
@@ -679,9 +679,9 @@ def conv_transpose1d_backward_dw_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, P * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(n__padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, P * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -740,7 +740,7 @@ def conv_transpose1d_backward_dw_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -768,8 +768,8 @@ def conv_transpose1d_backward_dw_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * P
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * P
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -785,7 +785,7 @@ def conv_transpose1d_backward_dw_tiles(
     # dw[c, f, r] = sum[n_, p](dy[n_, f, p] *
     #     (x[n_, c, (p + pad - r * dil) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // N
@@ -860,7 +860,7 @@ def conv_transpose1d_backward_db_loop(
     P, dy_n_ = P // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(P, BLOCK)
+    blocks = lib.blocks(P, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)

@@ -34,10 +34,10 @@ def conv_transpose2d_patches(
     # VEC_Y divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, q_steps = y_2 // VEC_Y * VEC_Y, q_steps // VEC_Y * VEC_Y
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_p1 = tl.cdiv(p_steps, PATCH_P1)
-    patches_q1 = tl.cdiv(q_steps, PATCH_Q1)
-    tiles_n = tl.cdiv(F, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_p1 = lib.blocks(p_steps, PATCH_P1)
+    patches_q1 = lib.blocks(q_steps, PATCH_Q1)
+    tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_p1 * patches_q1 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
@@ -62,7 +62,7 @@ def conv_transpose2d_patches(
         # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
         #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
+        for start in range(taps * lib.blocks(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
             k = tl.cast(start // tl.maximum(taps, 1) * BLOCK_K, tl.int32)
             r = tap // s_taps_or_1
@@ -116,8 +116,8 @@ def conv_transpose2d_taps(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(c_padded, BLOCK_K)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -209,7 +209,7 @@ def conv_transpose2d_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -248,7 +248,7 @@ def conv_transpose2d_tiles(
     # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
     #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, terms, BLOCK_K):
+    for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
         r = k[None, :] // (s_taps_or_1 * C)
@@ -571,10 +571,10 @@ def conv_transpose2d_backward_dx_patches(
     # VEC_DX divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, W = dx_2 // VEC_DX * VEC_DX, W // VEC_DX * VEC_DX
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_h = tl.cdiv(H, PATCH_H)
-    patches_w2 = tl.cdiv(W, PATCH_W2)
-    tiles_n = tl.cdiv(C, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_h = lib.blocks(H, PATCH_H)
+    patches_w2 = lib.blocks(W, PATCH_W2)
+    tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_h * patches_w2 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -585,7 +585,7 @@ def conv_transpose2d_backward_dx_patches(
         # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
         #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(f_padded, BLOCK_K)):
+        for start in range(R * S * lib.blocks(f_padded, BLOCK_K)):
             tap = start % (R * S)
             k = start // (R * S) * BLOCK_K
             r2 = tap // S
@@ -632,9 +632,9 @@ def conv_transpose2d_backward_dx_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    chunks = tl.cdiv(f_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    chunks = lib.blocks(f_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, R * S * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, R * S * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -713,7 +713,7 @@ def conv_transpose2d_backward_dx_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -744,8 +744,8 @@ def conv_transpose2d_backward_dx_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, F * R * S
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * R * S
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * R * S)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -771,7 +771,7 @@ def conv_transpose2d_backward_dx_tiles(
     # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
     #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
         r2 = k[None, :] // (F * S)
@@ -835,9 +835,9 @@ def conv_transpose2d_backward_dw_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, P * Q * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(n__padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, P * Q * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, P * Q * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -909,7 +909,7 @@ def conv_transpose2d_backward_dw_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -939,8 +939,8 @@ def conv_transpose2d_backward_dw_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * P * Q
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * P * Q
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * P * Q)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -958,7 +958,7 @@ def conv_transpose2d_backward_dw_tiles(
     # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c,
     #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         p = k[None, :] // (N * Q)

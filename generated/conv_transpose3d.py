@@ -38,11 +38,11 @@ def conv_transpose3d_patches(
     y_0, y_1 = y_0 // VEC_Y * VEC_Y, y_1 // VEC_Y * VEC_Y
     y_2, y_3 = y_2 // VEC_Y * VEC_Y, y_3 // VEC_Y * VEC_Y
     q_steps = q_steps // VEC_Y * VEC_Y
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_o1 = tl.cdiv(o_steps, PATCH_O1)
-    patches_p1 = tl.cdiv(p_steps, PATCH_P1)
-    patches_q1 = tl.cdiv(q_steps, PATCH_Q1)
-    tiles_n = tl.cdiv(F, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_o1 = lib.blocks(o_steps, PATCH_O1)
+    patches_p1 = lib.blocks(p_steps, PATCH_P1)
+    patches_q1 = lib.blocks(q_steps, PATCH_Q1)
+    tiles_n = lib.blocks(F, BLOCK_N)
     tiles = patches_n_ * patches_o1 * patches_p1 * patches_q1 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
@@ -74,7 +74,7 @@ def conv_transpose3d_patches(
         #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
         #     else 0.0) * w[c, f, k_, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
+        for start in range(taps * lib.blocks(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
             k = tl.cast(start // tl.maximum(taps, 1) * BLOCK_K, tl.int32)
             k_ = tap // (r_taps_or_1 * s_taps_or_1)
@@ -149,8 +149,8 @@ def conv_transpose3d_taps(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(c_padded, BLOCK_K)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(c_padded, BLOCK_K)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -265,7 +265,7 @@ def conv_transpose3d_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
@@ -321,7 +321,7 @@ def conv_transpose3d_tiles(
     #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
     #     else 0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, terms, BLOCK_K):
+    for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
         k_ = k[None, :] // (r_taps_or_1 * s_taps_or_1 * C)
@@ -716,11 +716,11 @@ def conv_transpose3d_backward_dx_patches(
     dx_0, dx_1 = dx_0 // VEC_DX * VEC_DX, dx_1 // VEC_DX * VEC_DX
     dx_2, dx_3 = dx_2 // VEC_DX * VEC_DX, dx_3 // VEC_DX * VEC_DX
     W = W // VEC_DX * VEC_DX
-    patches_n_ = tl.cdiv(N, PATCH_N_)
-    patches_d = tl.cdiv(D, PATCH_D)
-    patches_h = tl.cdiv(H, PATCH_H)
-    patches_w2 = tl.cdiv(W, PATCH_W2)
-    tiles_n = tl.cdiv(C, BLOCK_N)
+    patches_n_ = lib.blocks(N, PATCH_N_)
+    patches_d = lib.blocks(D, PATCH_D)
+    patches_h = lib.blocks(H, PATCH_H)
+    patches_w2 = lib.blocks(W, PATCH_W2)
+    tiles_n = lib.blocks(C, BLOCK_N)
     tiles = patches_n_ * patches_d * patches_h * patches_w2 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -733,7 +733,7 @@ def conv_transpose3d_backward_dx_patches(
         #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
         #     w[c, f, k_, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(K * R * S * tl.cdiv(f_padded, BLOCK_K)):
+        for start in range(K * R * S * lib.blocks(f_padded, BLOCK_K)):
             tap = start % (K * R * S)
             k = start // (K * R * S) * BLOCK_K
             k_2 = tap // (R * S)
@@ -785,9 +785,9 @@ def conv_transpose3d_backward_dx_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    chunks = tl.cdiv(f_padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K * R * S * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    chunks = lib.blocks(f_padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, K * R * S * chunks
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K * R * S * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -876,7 +876,7 @@ def conv_transpose3d_backward_dx_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -909,8 +909,8 @@ def conv_transpose3d_backward_dx_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, F * K * R * S
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(C, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, F * K * R * S
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, F * K * R * S)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -941,7 +941,7 @@ def conv_transpose3d_backward_dx_tiles(
     #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
     #     w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
         k_2 = k[None, :] // (F * R * S)
@@ -1011,9 +1011,9 @@ def conv_transpose3d_backward_dw_taps(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    chunks = tl.cdiv(n__padded, BLOCK_K)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, O * P * Q * chunks
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    chunks = lib.blocks(n__padded, BLOCK_K)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)), 0, O * P * Q * chunks
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, O * P * Q * chunks)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1094,7 +1094,7 @@ def conv_transpose3d_backward_dw_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1126,8 +1126,8 @@ def conv_transpose3d_backward_dw_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dw_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N * O * P * Q
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(F, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(INDEX), 0, N * O * P * Q
     if dw_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N * O * P * Q)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1148,7 +1148,7 @@ def conv_transpose3d_backward_dw_tiles(
     #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride]
     #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         n_ = k[None, :] % N
         o = k[None, :] // (N * P * Q)
@@ -1243,7 +1243,7 @@ def conv_transpose3d_backward_db_loop(
     cols, dy_n_ = cols // VEC * VEC, dy_n_ // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)

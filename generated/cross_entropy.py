@@ -64,7 +64,7 @@ def cross_entropy_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     N, x_1 = N // VEC * VEC, x_1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, V
+    part, begin, end = 0, 0, tl.cast(V, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -205,6 +205,8 @@ def allocate_cross_entropy(
         raise ValueError(f"cross_entropy: ignore: expected int, given {ignore!r}")
     N, V = x.shape
     lib.check_size(target.shape[0], "cross_entropy: target: dim 0 (N)", N, " (from x)")
+    if V <= 0:
+        raise ValueError(f"cross_entropy: requires V > 0 (max over `v`): {V} <= {0}")
     loss = torch.empty((N,), dtype=x.dtype, device=x.device)
     return loss
 
@@ -216,7 +218,7 @@ def cross_entropy_reference(
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    N, V = x.shape
+    N = x.shape[0]
 
     def padded(tensor, fill, *index):
         """tensor[index], and fill where an index is outside."""
@@ -230,7 +232,7 @@ def cross_entropy_reference(
         return torch.where(inside, tensor[tuple(at)], fill)
 
     # m[n] = max[v](x[n, v])
-    m = x.amax(-1) if V > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
+    m = x.amax(-1)
 
     # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
     lse = m + torch.log(torch.exp(x - m[:, None]).sum(-1))
@@ -299,11 +301,13 @@ def cross_entropy_backward_rows(
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
-    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
-    dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
-    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] -
-    #     m[n])
-    dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+    # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
+    dlse_sum = tl.where(~(target == ignore), dloss / lse_sum, 0.0)
+    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
+    #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
+    dx = tl.where(target == col, dhit, 0.0) + tl.where(
+        ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
+    )
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
@@ -324,7 +328,7 @@ def cross_entropy_backward_loop(
     V, x_row = V // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, V
+    part, begin, end = 0, 0, tl.cast(V, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -358,17 +362,19 @@ def cross_entropy_backward_loop(
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     if PASS != 1:
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-        # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
-        dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+        # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
+        dlse_sum = tl.where(~(target == ignore), dloss / lse_sum, 0.0)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < V)
             x = tl.load(
                 x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
             ).to(COMPUTE)
-            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] -
-            #     m[n])
-            dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+            # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
+            #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
+            dx = tl.where(target == col, dhit, 0.0) + tl.where(
+                ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
+            )
             tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
@@ -383,11 +389,11 @@ def cross_entropy_backward_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     V, x_row = V // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
-    blocks = tl.cdiv(V, BLOCK)
+    blocks = lib.blocks(V, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(N, ROWS) * blocks:
+    if ticket < lib.blocks(N, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -432,14 +438,16 @@ def cross_entropy_backward_two_pass(
         lse_sum_parts = tl.load(lse_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
-        # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
-        dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+        # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
+        dlse_sum = tl.where(~(target == ignore), dloss / lse_sum, 0.0)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] -
-        #     m[n])
-        dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] ==
+        #     ignore, dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
+        dx = tl.where(target == col, dhit, 0.0) + tl.where(
+            ~(target == ignore), dlse_sum * lib.exp(x - m, HALF), 0.0
+        )
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
@@ -578,6 +586,8 @@ def allocate_cross_entropy_backward(
     N, V = x.shape
     lib.check_size(target.shape[0], "cross_entropy_backward: target: dim 0 (N)", N, " (from x)")
     lib.check_size(dloss.shape[0], "cross_entropy_backward: dloss: dim 0 (N)", N, " (from x)")
+    if V <= 0:
+        raise ValueError(f"cross_entropy_backward: requires V > 0 (max over `v`): {V} <= {0}")
     dx = torch.empty((N, V), dtype=x.dtype, device=x.device)
     return dx
 
@@ -593,7 +603,7 @@ def cross_entropy_backward_reference(
     N, V = x.shape
 
     # m[n] = max[v](x[n, v])
-    m = x.amax(-1) if V > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
+    m = x.amax(-1)
 
     # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     lse_sum = torch.exp(x - m[:, None]).sum(-1)
@@ -601,14 +611,17 @@ def cross_entropy_backward_reference(
     # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = torch.where(target == ignore, 0.0, -dloss)
 
-    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
-    dlse_sum = torch.where(target == ignore, 0.0, dloss) / lse_sum
+    # dlse_sum[n] = where(not target[n] == ignore, dloss[n] / lse_sum[n], 0.0)
+    dlse_sum = torch.where(~(target == ignore), dloss / lse_sum, 0.0)
 
-    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
+    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + where(not target[n] == ignore,
+    #     dlse_sum[n] * exp(x[n, v] - m[n]), 0.0)
     v = torch.arange(V, device=x.device)
     dx = (
         torch.where(target[:, None] == v, dhit[:, None], 0.0)
-        + dlse_sum[:, None] * torch.exp(x - m[:, None])
+        + torch.where(
+            ~(target[:, None] == ignore), dlse_sum[:, None] * torch.exp(x - m[:, None]), 0.0
+        )
     ).to(T)
 
     return dx

@@ -29,7 +29,7 @@ def cumprod_scan(
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
-    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+    for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=1.0).to(COMPUTE)
@@ -231,7 +231,7 @@ def cumprod_backward_dx_prod_scan(
     k = row % D
     b = row // D
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
-    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+    for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + b * x_b + col * x_col, mask=inside).to(COMPUTE)
@@ -337,7 +337,7 @@ def cumprod_backward_dx_loop(
     D, dy_b = D // VEC * VEC, dy_b // VEC * VEC
     dx_prod_row = dx_prod_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)

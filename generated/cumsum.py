@@ -29,7 +29,7 @@ def cumsum_scan(
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+    for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
@@ -225,12 +225,12 @@ def cumsum_backward_scan(
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
+    last = (lib.blocks(D, BLOCK) - 1) * BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
     backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+    for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
         col = last - start + backwards
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)

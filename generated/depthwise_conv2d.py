@@ -206,7 +206,7 @@ def depthwise_conv2d_box(
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
     y_2 = y_2 // VEC * VEC
-    tiles = tl.cdiv(Q, BLOCK)
+    tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
@@ -602,7 +602,7 @@ def depthwise_conv2d_backward_dx_box(
     dy_1, dy_2 = dy_1 // VEC * VEC, dy_2 // VEC * VEC
     dx_0, dx_1 = dx_0 // VEC * VEC, dx_1 // VEC * VEC
     dx_2 = dx_2 // VEC * VEC
-    tiles = tl.cdiv(W, BLOCK)
+    tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < W)
@@ -693,7 +693,7 @@ def depthwise_conv2d_backward_dw_loop(
     dy_c, x_0 = dy_c // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -747,7 +747,7 @@ def depthwise_conv2d_backward_dw_box(
     S, x_0 = S // VEC * VEC, x_0 // VEC * VEC
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     dw_0, dw_1 = dw_0 // VEC * VEC, dw_1 // VEC * VEC
-    tiles = tl.cdiv(S, BLOCK)
+    tiles = lib.blocks(S, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < S)
@@ -813,7 +813,7 @@ def depthwise_conv2d_backward_db_loop(
     cols, dy_n = cols // VEC * VEC, dy_n // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -962,7 +962,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     places = C * R
     variant, config = choose_depthwise_conv2d_backward_dw(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N, line=Q, slid=S,
-        strided=0 < dy.stride(1) < dy.stride(2), gpu=lib.gpu(dy.device),
+        strided=0 < dy.stride(1) < dy.stride(3), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32

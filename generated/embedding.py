@@ -29,7 +29,7 @@ def embedding_tile(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, table_0 = D // VEC * VEC, table_0 // VEC * VEC
     y_row = y_row // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
@@ -151,7 +151,7 @@ def embedding_backward_box(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)
@@ -173,7 +173,7 @@ def embedding_backward_scatter(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_0 = dtable_sum_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
@@ -197,7 +197,7 @@ def embedding_backward_epilogue(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dtable_sum_0 = D // VEC * VEC, dtable_sum_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)
@@ -218,7 +218,7 @@ def embedding_backward_deal(
         dtable_sum_copies_0 // VEC * VEC,
         dtable_sum_copies_1 // VEC * VEC,
     )
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
@@ -272,7 +272,7 @@ def embedding_backward_last(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, of which each place keeps the greatest."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = lib.blocks(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < N)
@@ -295,7 +295,7 @@ def embedding_backward_sparse(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dtable_sum_kept_0 = dtable_sum_kept_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
@@ -327,7 +327,7 @@ def embedding_backward_gather(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dtable_sum_kept_0 = D // VEC * VEC, dtable_sum_kept_0 // VEC * VEC
     dtable_0 = dtable_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)

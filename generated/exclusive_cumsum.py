@@ -29,7 +29,7 @@ def exclusive_cumsum_scan(
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+    for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         taken = inside & (col >= 1)
@@ -233,12 +233,12 @@ def exclusive_cumsum_backward_scan(
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
+    last = (lib.blocks(D, BLOCK) - 1) * BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
     backwards = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+    for start in tl.range(0, tl.cast(D, tl.int64), BLOCK, num_stages=STAGES):
         col = last - start + backwards
         inside = (row < rows) & (col < D)
         taken = inside & (col >= -1) & (col < D - 1)

@@ -51,7 +51,7 @@ def gelu_strided(
     y_outer_at, y_middle_at = y_outer_at // VEC_Y * VEC_Y, y_middle_at // VEC_Y * VEC_Y
     inner = inner // VEC_Y * VEC_Y
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
@@ -223,7 +223,7 @@ def gelu_backward_strided(
     dx_outer_at, dx_middle_at = dx_outer_at // VEC_DX * VEC_DX, dx_middle_at // VEC_DX * VEC_DX
     inner = inner // VEC_DX * VEC_DX
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]

@@ -40,7 +40,7 @@ def group_norm_rows(
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = lib.mean_of(x, inside, cols, 1)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
@@ -76,7 +76,7 @@ def group_norm_lines(
         COMPUTE
     )
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = tl.sum(x) / count
+    mu = lib.mean_of(x, inside, count)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
@@ -110,23 +110,22 @@ def group_norm_lines_loop(
     c1 = row % groups
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
-    mu_sum = tl.full((), 0.0, COMPUTE)
+    mu = tl.full((), float("nan"), COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
-    for start in range(0, Cg, LINES):
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < Cg) & (col < cols)
         c0b = line * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_lines(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols
+        mu, var_sum, var_sum_count = lib.take_lines(
+            mu, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols
         )
-    mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
-    for start in range(0, Cg, LINES):
+    for start in range(0, tl.cast(Cg, tl.int64), LINES):
         line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
         inside = (line < Cg) & (col < cols)
         c0b = line * cols + col
@@ -148,7 +147,7 @@ def group_norm_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -158,7 +157,7 @@ def group_norm_loop(
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -168,7 +167,7 @@ def group_norm_loop(
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -183,22 +182,21 @@ def group_norm_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / count
         var = var_sum / count
         rsqrt_var = lib.rsqrt(var + eps)
         for step in range(begin, end):
@@ -242,7 +240,7 @@ def group_norm_channels_rows(
         COMPUTE
     )
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = lib.mean_of(x, inside, cols, 1)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
@@ -262,7 +260,7 @@ def group_norm_channels_loop(
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -273,7 +271,7 @@ def group_norm_channels_loop(
     x_c0, y_n = x_c0 // VEC * VEC, y_n // VEC * VEC
     y_c1, y_c0 = y_c1 // VEC * VEC, y_c0 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -283,7 +281,7 @@ def group_norm_channels_loop(
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -297,22 +295,21 @@ def group_norm_channels_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / cols
         var = var_sum / cols
         rsqrt_var = lib.rsqrt(var + eps)
         for start in range(begin, end, BLOCK):
@@ -472,7 +469,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         PARTS = config["PARTS"]
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
@@ -481,8 +478,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
                 x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
                 *bias.stride(), *y.stride(),
                 VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, N * groups, batch * Cg)
@@ -516,7 +513,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         PARTS = config["PARTS"]
         x = lib.reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, config["ROWS"]), PARTS)
@@ -526,7 +523,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
                 *bias.stride(), *y.stride(),
                 PLACE=tl.int32 if batch * Cg < 2_000_000_000 else tl.int64,
                 VEC=lib.vec(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
-                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     else:
@@ -677,9 +674,9 @@ def group_norm(
 
 
 @triton.jit
-def group_norm_backward_mu_sum_rows(
-    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, gain_ptr, dmu_sum_ptr, eps, rows, cols, batch,
-    x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0, dmu_sum_row,
+def group_norm_backward_mu_rows(
+    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, gain_ptr, dmu_sum_ptr, eps, rows, cols, batch,
+    x_row, x_col, mu_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0, dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -695,9 +692,8 @@ def group_norm_backward_mu_sum_rows(
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
-    mu_sum = tl.sum(x, 1, keep_dims=True)
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols
+    mu = lib.mean_of(x, inside, cols, 1)
+    tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
@@ -714,15 +710,13 @@ def group_norm_backward_mu_sum_rows(
 
 
 @triton.jit
-def group_norm_backward_mu_sum_loop(
-    x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dmu_sum_ptr, eps, rows, Cg, cols,
-    count, x_row, x_col, dy_row, dy_col, gain_c1, gain_c0, mu_sum_row, var_sum_row,
-    dmu_sum_row,
+def group_norm_backward_mu_loop(
+    x_ptr, dy_ptr, gain_ptr, mu_ptr, var_sum_ptr, dmu_sum_ptr, eps, rows, Cg, cols, count,
+    x_row, x_col, dy_row, dy_col, gain_c1, gain_c0, mu_row, var_sum_row, dmu_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-    dmu_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -732,7 +726,7 @@ def group_norm_backward_mu_sum_loop(
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row = dy_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, Cg * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -742,7 +736,7 @@ def group_norm_backward_mu_sum_loop(
     # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for step in range(begin, end):
@@ -752,22 +746,21 @@ def group_norm_backward_mu_sum_loop(
             inside = (row < rows) & (col < cols)
             c0b = line * cols + col
             x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / count
         var = var_sum / count
         # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
         #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
@@ -795,15 +788,15 @@ def group_norm_backward_mu_sum_loop(
             dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
             dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
         if PASS != 2:
-            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+            tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
             tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
             tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_rows(
-    dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, count, dy_row, dy_col,
-    x_row, x_col, mu_sum_nc1, dy_rsqrt_sum_row,
+    dy_ptr, x_ptr, mu_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, dy_row, dy_col, x_row, x_col,
+    mu_nc1, dy_rsqrt_sum_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -816,16 +809,16 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     nc1 = row // Cg
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+    mu = tl.load(mu_ptr + nc1 * mu_nc1, mask=row < rows)
     # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
-    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_sum / count), 0.0), 1, keep_dims=True)
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
 
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, count, dy_row, dy_col,
-    x_row, x_col, mu_sum_nc1, dy_rsqrt_sum_row,
+    dy_ptr, x_ptr, mu_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, dy_row, dy_col, x_row, x_col,
+    mu_nc1, dy_rsqrt_sum_row,
     COMPUTE: tl.constexpr, VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
     dy_rsqrt_sum_part_ptr=None,
@@ -838,7 +831,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     cols, dy_row = cols // VEC * VEC, dy_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -851,8 +844,8 @@ def group_norm_backward_dy_rsqrt_sum_loop(
             inside = (row < rows) & (col < cols)
             dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
-            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_sum / count), 0.0)
+            mu = tl.load(mu_ptr + nc1 * mu_nc1, mask=row < rows)
+            dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
         dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
         if PASS == 1:
             tl.store(dy_rsqrt_sum_part_ptr + row * PARTS + part, dy_rsqrt_sum, mask=row < rows)
@@ -918,7 +911,7 @@ def group_norm_backward_dvar_sum_loop(
     Cg, dy_rsqrt_sum_row = Cg // VEC * VEC, dy_rsqrt_sum_row // VEC * VEC
     gain_c1 = gain_c1 // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, Cg
+    part, begin, end = 0, 0, tl.cast(Cg, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -956,10 +949,10 @@ def group_norm_backward_dvar_sum_loop(
 
 @triton.jit
 def group_norm_backward_dx_rows(
-    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_ptr, dmu_sum_ptr, dx_ptr,
     dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
-    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
-    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
+    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_n, mu_c1, dmu_sum_n,
+    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -981,7 +974,7 @@ def group_norm_backward_dx_rows(
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
     dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+    mu = tl.load(mu_ptr + n * mu_n + c1 * mu_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
     # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
     #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
@@ -991,16 +984,14 @@ def group_norm_backward_dx_rows(
         + dvar_sum
         / (var_sum / count + eps)
         / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-        * (2.0 * (x - mu_sum / count))
+        * (2.0 * (x - mu))
         - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
     )
     tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
     # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
     #     y_rsqrt[n, c]))
     dgain = tl.sum(
-        tl.where(inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0),
-        1,
-        keep_dims=True,
+        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0), 1, keep_dims=True
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
     # dbias[c] = sum[n, ...](dy[n, c, ...])
@@ -1010,10 +1001,10 @@ def group_norm_backward_dx_rows(
 
 @triton.jit
 def group_norm_backward_dx_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
     dgain_ptr, dbias_ptr, eps, rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
-    x_b, mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1,
-    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
+    x_b, mu_n, mu_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
@@ -1029,7 +1020,7 @@ def group_norm_backward_dx_loop(
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -1053,10 +1044,10 @@ def group_norm_backward_dx_loop(
             x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
                 COMPUTE
             )
-            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+            mu = tl.load(mu_ptr + line * mu_n + c1 * mu_c1, mask=row < rows)
             var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
             dgain_sum_acc += tl.where(
-                inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
+                inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0
             )
 
             dbias_sum_acc += dy
@@ -1071,7 +1062,7 @@ def group_norm_backward_dx_loop(
                 + dvar_sum
                 / (var_sum / count + eps)
                 / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
-                * (2.0 * (x - mu_sum / count))
+                * (2.0 * (x - mu))
                 - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
             )
             tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
@@ -1095,10 +1086,10 @@ def group_norm_backward_dx_loop(
 
 @triton.jit
 def group_norm_backward_dx_channels_rows(
-    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_ptr, dmu_sum_ptr, dx_ptr,
     dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
-    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
-    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
+    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_n, mu_c1, dmu_sum_n,
+    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1120,7 +1111,7 @@ def group_norm_backward_dx_channels_rows(
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
     dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+    mu = tl.load(mu_ptr + n * mu_n + c1 * mu_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
     # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg]
     #     / (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
@@ -1130,16 +1121,14 @@ def group_norm_backward_dx_channels_rows(
         + dvar_sum
         / (var_sum / count + eps)
         / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-        * (2.0 * (x - mu_sum / count))
+        * (2.0 * (x - mu))
         - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
     )
     tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
     # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
     #     y_rsqrt[n, c]))
     dgain = tl.sum(
-        tl.where(inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0),
-        1,
-        keep_dims=True,
+        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0), 1, keep_dims=True
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
     # dbias[c] = sum[n, ...](dy[n, c, ...])
@@ -1149,10 +1138,10 @@ def group_norm_backward_dx_channels_rows(
 
 @triton.jit
 def group_norm_backward_dx_channels_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, gain_ptr, dvar_sum_ptr, dmu_sum_ptr, dx_ptr,
     dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
-    x_b, mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1,
-    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
+    x_b, mu_n, mu_c1, var_sum_n, var_sum_c1, gain_row, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
     VEC: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
@@ -1168,7 +1157,7 @@ def group_norm_backward_dx_channels_loop(
     x_row, dx_n = x_row // VEC * VEC, dx_n // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -1187,10 +1176,10 @@ def group_norm_backward_dx_channels_loop(
             b = (col % batch).to(tl.int64)
             dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
             x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+            mu = tl.load(mu_ptr + n * mu_n + c1 * mu_c1, mask=inside)
             var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
             dgain_sum_acc += tl.where(
-                inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
+                inside, dy * ((x - mu) * lib.rsqrt(var_sum / count + eps)), 0.0
             )
 
             dbias_sum_acc += tl.where(inside, dy, 0.0)
@@ -1205,7 +1194,7 @@ def group_norm_backward_dx_channels_loop(
                 + dvar_sum
                 / (var_sum / count + eps)
                 / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
-                * (2.0 * (x - mu_sum / count))
+                * (2.0 * (x - mu))
                 - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
             )
             tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
@@ -1274,7 +1263,7 @@ def group_norm_backward_deps_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     Cg = Cg // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(Cg, BLOCK)
+    blocks = lib.blocks(Cg, BLOCK)
     part, begin, end = 0, 0, lines * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -1312,7 +1301,7 @@ def group_norm_backward_deps_loop(
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_group_norm_backward_mu_sum(
+def choose_group_norm_backward_mu(
     rows: int, cols: int, col_run: int, col_runs: int, strided: bool, aligned: bool,
     in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -1361,8 +1350,8 @@ def choose_group_norm_backward_mu_sum(
     )  # fmt: skip
 
 
-def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps, groups) -> None:
-    """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
+def launch_group_norm_backward_mu(x, gain, dy, mu, var_sum, dmu_sum, eps, groups) -> None:
+    """Computes mu, var_sum, dmu_sum by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
@@ -1370,14 +1359,14 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     x = lib.reshaped(x, N * groups, batch * Cg)
     dy = lib.reshaped(dy, N * groups, batch * Cg)
     gain = lib.reshaped(gain, groups, Cg)
-    mu_sum = mu_sum.view(N * groups)
+    mu = mu.view(N * groups)
     var_sum = var_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
     strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(batch * Cg, x.stride(0)) * x.element_size() % 8 == 0
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_group_norm_backward_mu_sum(
+    variant, config = choose_group_norm_backward_mu(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg, strided=strided,
         aligned=aligned, in_f64=in_f64, gpu=lib.gpu(x.device),
     )  # fmt: skip
@@ -1388,44 +1377,42 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     arguments = (
-        x, dy, gain, mu_sum, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
-        *x.stride(), *dy.stride(), *gain.stride(), mu_sum.stride(0), var_sum.stride(0),
-        dmu_sum.stride(0),
+        x, dy, gain, mu, var_sum, dmu_sum, eps, N * groups, Cg, batch, batch * Cg, *x.stride(),
+        *dy.stride(), *gain.stride(), mu.stride(0), var_sum.stride(0), dmu_sum.stride(0),
     )  # fmt: skip
     if variant == "split":
         PARTS, MERGE = config["PARTS"], config["MERGE"]
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
-            group_norm_backward_mu_sum_loop[grid](
+            group_norm_backward_mu_loop[grid](
                 *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
                 VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, PASS=PASS,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                **lib.config_without(config, "MERGE"),
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                dmu_sum_part_ptr=dmu_sum_part, **lib.config_without(config, "MERGE"),
             )  # fmt: skip
         grid = (lib.cdiv(rows, MERGE),)
-        group_norm_backward_mu_sum_loop[grid](
+        group_norm_backward_mu_loop[grid](
             *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, PASS=3,
-            mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-            var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+            mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+            dmu_sum_part_ptr=dmu_sum_part,
             **dict(lib.config_without(config, "MERGE"), ROWS=MERGE, PARTS_POW2=PARTS),
         )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_mu_sum_rows[grid](
-            x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, batch * Cg, batch, *x.stride(),
-            mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(), dmu_sum.stride(0),
+        group_norm_backward_mu_rows[grid](
+            x, mu, var_sum, dy, gain, dmu_sum, eps, N * groups, batch * Cg, batch, *x.stride(),
+            mu.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(), dmu_sum.stride(0),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch * Cg, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, ROWS),)
-        group_norm_backward_mu_sum_loop[grid](
+        group_norm_backward_mu_loop[grid](
             *arguments, COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             VEC=lib.vec(batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1480,14 +1467,14 @@ def choose_group_norm_backward_dy_rsqrt_sum(
     )  # fmt: skip
 
 
-def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, groups) -> None:
+def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu, dy_rsqrt_sum, groups) -> None:
     """Computes dy_rsqrt_sum by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
     dy = lib.reshaped(dy, Cg * N * groups, batch)
-    mu_sum = lib.reshaped(mu_sum, N * groups)
+    mu = lib.reshaped(mu, N * groups)
     x = lib.reshaped(x, Cg * N * groups, batch)
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
@@ -1502,8 +1489,8 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     compute = torch.float64 if in_f64 else torch.float32
     COMPUTE = tl.float64 if in_f64 else tl.float32
     arguments = (
-        dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
-        *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
+        dy, x, mu, dy_rsqrt_sum, Cg * N * groups, batch, Cg, *dy.stride(), *x.stride(),
+        mu.stride(0), dy_rsqrt_sum.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, VEC=lib.vec(batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
@@ -1657,7 +1644,7 @@ def choose_group_norm_backward_dx(
 
 
 def launch_group_norm_backward_dx(
-    x, gain, dy, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
+    x, gain, dy, mu, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
 ) -> None:
     """Computes dx, dgain, dbias by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -1683,8 +1670,8 @@ def launch_group_norm_backward_dx(
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dmu_sum.device)
     arguments = (
-        dy, x, mu_sum, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups, N,
-        batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+        dy, x, mu, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups, N,
+        batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu.stride(), *var_sum.stride(),
         gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
         dbias.stride(0),
     )  # fmt: skip
@@ -1713,9 +1700,9 @@ def launch_group_norm_backward_dx(
     elif variant == "rows":
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dx_rows[grid](
-            dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+            dy, gain, var_sum, dvar_sum, x, mu, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
             batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
-            *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            *dvar_sum.stride(), *x.stride(), *mu.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
@@ -1734,8 +1721,8 @@ def launch_group_norm_backward_dx(
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2):
             group_norm_backward_dx_channels_loop[grid](
-                dy, x, mu_sum, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
-                batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+                dy, x, mu, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+                batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu.stride(),
                 *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
                 dgain.stride(0), dbias.stride(0),
                 PLACE=tl.int32 if batch * N < 2_000_000_000 else tl.int64,
@@ -1746,9 +1733,9 @@ def launch_group_norm_backward_dx(
     elif variant in ("channels_strided", "channels_rows"):
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dx_channels_rows[grid](
-            dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+            dy, gain, var_sum, dvar_sum, x, mu, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
             batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
-            *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            *dvar_sum.stride(), *x.stride(), *mu.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
@@ -1756,8 +1743,8 @@ def launch_group_norm_backward_dx(
     else:
         grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dx_channels_loop[grid](
-            dy, x, mu_sum, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
-            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+            dy, x, mu, var_sum, gain, dvar_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu.stride(),
             *var_sum.stride(), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(), *dx.stride(),
             dgain.stride(0), dbias.stride(0),
             PLACE=tl.int32 if batch * N < 2_000_000_000 else tl.int64,
@@ -1878,7 +1865,7 @@ def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups)
     N = x.shape[0]
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    mu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    mu = torch.empty((N, groups), dtype=compute, device=x.device)
     var_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
@@ -1887,15 +1874,15 @@ def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups)
         if dx is not None or dgain is not None or dbias is not None
         else None
     )
-    launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps, groups)
-    launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, groups)
+    launch_group_norm_backward_mu(x, gain, dy, mu, var_sum, dmu_sum, eps, groups)
+    launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu, dy_rsqrt_sum, groups)
     if dx is not None or dgain is not None or dbias is not None:
         launch_group_norm_backward_dvar_sum(
             x, gain, dy, var_sum, dy_rsqrt_sum, dvar_sum, eps, groups
         )
     if dx is not None or dgain is not None or dbias is not None:
         launch_group_norm_backward_dx(
-            x, gain, dy, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
+            x, gain, dy, mu, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
         )
     if deps is not None:
         launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups)

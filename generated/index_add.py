@@ -29,7 +29,7 @@ def index_add_box(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y0_0, y_0 = y0_0 // VEC * VEC, y_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)
@@ -54,7 +54,7 @@ def index_add_scatter(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_0 = y_sum_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
@@ -78,7 +78,7 @@ def index_add_epilogue(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
     y_sum_0, y_0 = y_sum_0 // VEC * VEC, y_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)
@@ -99,7 +99,7 @@ def index_add_deal(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_copies_0, y_sum_copies_1 = y_sum_copies_0 // VEC * VEC, y_sum_copies_1 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
@@ -149,7 +149,7 @@ def index_add_last(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, of which each place keeps the greatest."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = lib.blocks(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < N)
@@ -172,7 +172,7 @@ def index_add_sparse(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_0 = D // VEC * VEC, x_0 // VEC * VEC
     y_sum_kept_0 = y_sum_kept_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)
@@ -202,7 +202,7 @@ def index_add_gather(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, y0_0 = D // VEC * VEC, y0_0 // VEC * VEC
     y_sum_kept_0, y_0 = y_sum_kept_0 // VEC * VEC, y_0 // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)
@@ -421,7 +421,7 @@ def index_add_backward_tile(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_0 = D // VEC * VEC, dy_0 // VEC * VEC
     dx_row = dx_row // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)

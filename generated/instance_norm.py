@@ -38,7 +38,7 @@ def instance_norm_rows(
     c = row % C
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = lib.mean_of(x, inside, cols, 1)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
@@ -58,7 +58,7 @@ def instance_norm_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -68,7 +68,7 @@ def instance_norm_loop(
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -77,7 +77,7 @@ def instance_norm_loop(
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -89,22 +89,21 @@ def instance_norm_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / cols
         var = var_sum / cols
         rsqrt_var = lib.rsqrt(var + eps)
         for start in range(begin, end, BLOCK):
@@ -123,21 +122,21 @@ def instance_norm_loop(
 
 @triton.jit
 def instance_norm_two_pass(
-    tickets_ptr, x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, gain_ptr,
+    tickets_ptr, x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, gain_ptr,
     bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
+    """Program `ticket`: mu, var_sum over a block; then a block further back, read again from L2."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -145,16 +144,16 @@ def instance_norm_two_pass(
         inside = (row < rows) & (col < cols)
         # mu[n, c] = mean[...](x[n, c, ...])
         # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        mu, var_sum, var_sum_count = lib.take_moments(
+            mu, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-        tl.store(mu_sum_part_ptr + row * blocks + part, mu_sum, mask=row < rows)
+        tl.store(mu_part_ptr + row * blocks + part, mu, mask=row < rows)
         tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
         tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
@@ -173,11 +172,10 @@ def instance_norm_two_pass(
             pass
         there = (row < rows) & (parts < blocks)
         c = row % C
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * blocks + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * blocks + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        mu = mu_sum / cols
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
         var = var_sum / cols
         rsqrt_var = lib.rsqrt(var + eps)
         x = tl.load(
@@ -211,7 +209,7 @@ def instance_norm_channels_rows(
     c = row % C
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = lib.mean_of(x, inside, cols, 1)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
@@ -231,7 +229,7 @@ def instance_norm_channels_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -242,7 +240,7 @@ def instance_norm_channels_loop(
     x_c, y_n = x_c // VEC * VEC, y_n // VEC * VEC
     y_c = y_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -252,7 +250,7 @@ def instance_norm_channels_loop(
     # mu[n, c] = mean[...](x[n, c, ...])
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -264,22 +262,21 @@ def instance_norm_channels_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / cols
         var = var_sum / cols
         rsqrt_var = lib.rsqrt(var + eps)
         for start in range(begin, end, BLOCK):
@@ -424,21 +421,21 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     if variant == "two_pass":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        mu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=x.device)
         grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["LAG"],)
         instance_norm_two_pass[grid](
-            tickets, x, mu_sum_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch,
-            C, *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            tickets, x, mu_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch, C,
+            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
@@ -447,8 +444,8 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
                 x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
                 *y.stride(),
                 VEC=lib.vec(batch, x.stride(0), y.stride(0)), **constants, PASS=PASS,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, **config,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                **config,
             )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
@@ -472,7 +469,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         PARTS = config["PARTS"]
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
@@ -481,7 +478,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
                 x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
                 *y.stride(),
                 VEC=lib.vec(batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)), **constants,
-                PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("channels_strided", "channels_rows"):
@@ -614,10 +611,10 @@ def instance_norm(
 
 
 @triton.jit
-def instance_norm_backward_mu_sum_rows(
-    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows,
-    cols, C, x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, dy_rsqrt_sum_row,
-    gain_c, dx_row, dx_col,
+def instance_norm_backward_mu_rows(
+    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols,
+    C, x_row, x_col, mu_row, var_sum_row, dy_row, dy_col, dy_rsqrt_sum_row, gain_c, dx_row,
+    dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -632,9 +629,8 @@ def instance_norm_backward_mu_sum_rows(
     c = row % C
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
-    mu_sum = tl.sum(x, 1, keep_dims=True)
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols
+    mu = lib.mean_of(x, inside, cols, 1)
+    tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
@@ -662,15 +658,15 @@ def instance_norm_backward_mu_sum_rows(
 
 
 @triton.jit
-def instance_norm_backward_mu_sum_loop(
-    x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows,
-    cols, C, x_row, x_col, dy_row, dy_col, gain_c, mu_sum_row, var_sum_row,
-    dy_rsqrt_sum_row, dx_row, dx_col,
+def instance_norm_backward_mu_loop(
+    x_ptr, dy_ptr, gain_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows, cols,
+    C, x_row, x_col, dy_row, dy_col, gain_c, mu_row, var_sum_row, dy_rsqrt_sum_row, dx_row,
+    dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-    dmu_sum_part_ptr=None, dy_rsqrt_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
 
@@ -680,7 +676,7 @@ def instance_norm_backward_mu_sum_loop(
     cols, x_row = cols // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -690,7 +686,7 @@ def instance_norm_backward_mu_sum_loop(
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -703,8 +699,8 @@ def instance_norm_backward_mu_sum_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
             dy = tl.load(
                 dy_ptr + row * dy_row + col * dy_col,
@@ -716,21 +712,20 @@ def instance_norm_backward_mu_sum_loop(
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        mu = mu_sum / cols
         var = var_sum / cols
         # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
@@ -770,7 +765,7 @@ def instance_norm_backward_mu_sum_loop(
             #     + eps))
             dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
             div_dvar = dvar / cols
-            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
+            tl.store(mu_ptr + row * mu_row, mu, mask=(row < rows) & (part == 0))
             tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
             tl.store(
                 dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row,
@@ -794,9 +789,9 @@ def instance_norm_backward_mu_sum_loop(
 
 
 @triton.jit
-def instance_norm_backward_mu_sum_channels_rows(
-    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows,
-    cols, C, x_n, x_c, x_col, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dy_n, dy_c, dy_col,
+def instance_norm_backward_mu_channels_rows(
+    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows, cols,
+    C, x_n, x_c, x_col, mu_n, mu_c, var_sum_n, var_sum_c, dy_n, dy_c, dy_col,
     dy_rsqrt_sum_n, dy_rsqrt_sum_c, gain_c, dx_n, dx_c, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -815,9 +810,8 @@ def instance_norm_backward_mu_sum_channels_rows(
     c = row % C
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[n, c] = mean[...](x[n, c, ...])
-    mu_sum = tl.sum(x, 1, keep_dims=True)
-    tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
-    mu = mu_sum / cols
+    mu = lib.mean_of(x, inside, cols, 1)
+    tl.store(mu_ptr + n * mu_n + c * mu_c, mu, mask=row < rows)
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
@@ -847,15 +841,15 @@ def instance_norm_backward_mu_sum_channels_rows(
 
 
 @triton.jit
-def instance_norm_backward_mu_sum_channels_loop(
-    x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows,
-    cols, C, x_n, x_c, x_col, dy_n, dy_c, dy_col, gain_c, mu_sum_n, mu_sum_c, var_sum_n,
-    var_sum_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, dx_n, dx_c, dx_col,
+def instance_norm_backward_mu_channels_loop(
+    x_ptr, dy_ptr, gain_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows, cols,
+    C, x_n, x_c, x_col, dy_n, dy_c, dy_col, gain_c, mu_n, mu_c, var_sum_n, var_sum_c,
+    dy_rsqrt_sum_n, dy_rsqrt_sum_c, dx_n, dx_c, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-    dmu_sum_part_ptr=None, dy_rsqrt_sum_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_sum_part_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
 
@@ -867,7 +861,7 @@ def instance_norm_backward_mu_sum_channels_loop(
     dy_c, dx_n = dy_c // VEC * VEC, dx_n // VEC * VEC
     dx_c = dx_c // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -878,7 +872,7 @@ def instance_norm_backward_mu_sum_channels_loop(
     # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -891,8 +885,8 @@ def instance_norm_backward_mu_sum_channels_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
             dy = tl.load(
                 dy_ptr + n * dy_n + c * dy_c + col * dy_col,
@@ -904,21 +898,20 @@ def instance_norm_backward_mu_sum_channels_loop(
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        mu = mu_sum / cols
         var = var_sum / cols
         # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
@@ -958,9 +951,7 @@ def instance_norm_backward_mu_sum_channels_loop(
             #     + eps))
             dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
             div_dvar = dvar / cols
-            tl.store(
-                mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=(row < rows) & (part == 0)
-            )
+            tl.store(mu_ptr + n * mu_n + c * mu_c, mu, mask=(row < rows) & (part == 0))
             tl.store(
                 var_sum_ptr + n * var_sum_n + c * var_sum_c,
                 var_sum,
@@ -993,8 +984,8 @@ def instance_norm_backward_mu_sum_channels_loop(
 
 @triton.jit
 def instance_norm_backward_dgain_rows(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, cols, batch, dy_n,
-    dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n, var_sum_row, dgain_row,
+    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, cols, batch, dy_n,
+    dy_row, dy_b, x_n, x_row, x_b, mu_n, mu_row, var_sum_n, var_sum_row, dgain_row,
     dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1012,14 +1003,12 @@ def instance_norm_backward_dgain_rows(
     b = (col % batch).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + row * mu_sum_row, mask=inside)
+    mu = tl.load(mu_ptr + n * mu_n + row * mu_row, mask=inside)
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + row * var_sum_row, mask=inside)
     # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
     #     y_rsqrt[n, c]))
     dgain = tl.sum(
-        tl.where(inside, dy * ((x - mu_sum / batch) * lib.rsqrt(var_sum / batch + eps)), 0.0),
-        1,
-        keep_dims=True,
+        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / batch + eps)), 0.0), 1, keep_dims=True
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     # dbias[c] = sum[n, ...](dy[n, c, ...])
@@ -1029,9 +1018,8 @@ def instance_norm_backward_dgain_rows(
 
 @triton.jit
 def instance_norm_backward_dgain_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N, cols, dy_n,
-    dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n, var_sum_row, dgain_row,
-    dbias_row,
+    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N, cols, dy_n, dy_row,
+    dy_b, x_n, x_row, x_b, mu_n, mu_row, var_sum_n, var_sum_row, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
@@ -1046,7 +1034,7 @@ def instance_norm_backward_dgain_loop(
     dy_row, x_n = dy_row // VEC * VEC, x_n // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = lib.blocks(cols, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -1069,10 +1057,10 @@ def instance_norm_backward_dgain_loop(
             x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
                 COMPUTE
             )
-            mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + row * mu_sum_row, mask=row < C)
+            mu = tl.load(mu_ptr + line * mu_n + row * mu_row, mask=row < C)
             var_sum = tl.load(var_sum_ptr + line * var_sum_n + row * var_sum_row, mask=row < C)
             dgain_sum_acc += tl.where(
-                inside, dy * ((x - mu_sum / cols) * lib.rsqrt(var_sum / cols + eps)), 0.0
+                inside, dy * ((x - mu) * lib.rsqrt(var_sum / cols + eps)), 0.0
             )
 
             dbias_sum_acc += dy
@@ -1142,7 +1130,7 @@ def instance_norm_backward_deps_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     C = C // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(C, BLOCK)
+    blocks = lib.blocks(C, BLOCK)
     part, begin, end = 0, 0, N * blocks
     if PASS > 0:
         part = tl.program_id(1)
@@ -1180,7 +1168,7 @@ def instance_norm_backward_deps_loop(
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_instance_norm_backward_mu_sum(
+def choose_instance_norm_backward_mu(
     rows: int, cols: int, channels_last: bool, strided: bool, aligned: bool, in_f64: bool,
     gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
@@ -1277,16 +1265,14 @@ def choose_instance_norm_backward_mu_sum(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_mu_sum(
-    x, gain, dy, mu_sum, var_sum, dy_rsqrt_sum, dx, eps
-) -> None:
-    """Computes mu_sum, var_sum, dy_rsqrt_sum, dx by the variant that fits, unchecked."""
+def launch_instance_norm_backward_mu(x, gain, dy, mu, var_sum, dy_rsqrt_sum, dx, eps) -> None:
+    """Computes mu, var_sum, dy_rsqrt_sum, dx by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
     rows = C * N
     in_f64 = torch.float64 in (x.dtype, gain.dtype, dy.dtype)
-    variant, config = choose_instance_norm_backward_mu_sum(
+    variant, config = choose_instance_norm_backward_mu(
         rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
         strided=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
         in_f64=in_f64, gpu=lib.gpu(x.device),
@@ -1304,52 +1290,51 @@ def launch_instance_norm_backward_mu_sum(
         PARTS = config["PARTS"]
         x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
-        mu_sum = mu_sum.view(C * N)
+        mu = mu.view(C * N)
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2, 3):
-            instance_norm_backward_mu_sum_loop[grid](
-                x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-                *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
-                dy_rsqrt_sum.stride(0), *dx.stride(),
+            instance_norm_backward_mu_loop[grid](
+                x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+                *dy.stride(), gain.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+                *dx.stride(),
                 VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, PASS=PASS,
-                mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
-                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
-                dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, **config,
+                mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
+                dmu_sum_part_ptr=dmu_sum_part, dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, **config,
             )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
-        mu_sum = mu_sum.view(C * N)
+        mu = mu.view(C * N)
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_sum_rows[grid](
-            x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
-            mu_sum.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0),
-            gain.stride(0), *dx.stride(),
+        instance_norm_backward_mu_rows[grid](
+            x, mu, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
+            mu.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
+            *dx.stride(),
             VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
-        mu_sum = mu_sum.view(C * N)
+        mu = mu.view(C * N)
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_sum_loop[grid](
-            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-            *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
-            dy_rsqrt_sum.stride(0), *dx.stride(),
+        instance_norm_backward_mu_loop[grid](
+            x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+            *dy.stride(), gain.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0),
+            *dx.stride(),
             VEC=lib.vec(batch, x.stride(0), dy.stride(0), dx.stride(0)), **constants, **config,
         )  # fmt: skip
     elif variant == "channels_split":
@@ -1357,19 +1342,19 @@ def launch_instance_norm_backward_mu_sum(
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
-        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(rows, ROWS), PARTS)
         for PASS in (1, 2, 3):
-            instance_norm_backward_mu_sum_channels_loop[grid](
-                x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-                *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
-                *dy_rsqrt_sum.stride(), *dx.stride(),
+            instance_norm_backward_mu_channels_loop[grid](
+                x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+                *dy.stride(), gain.stride(0), *mu.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
+                *dx.stride(),
                 VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
-                **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part, var_sum_part_ptr=var_sum_part,
+                **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
                 var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
                 dy_rsqrt_sum_part_ptr=dy_rsqrt_sum_part, **config,
             )  # fmt: skip
@@ -1378,10 +1363,10 @@ def launch_instance_norm_backward_mu_sum(
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_sum_channels_rows[grid](
-            x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
-            *mu_sum.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(),
-            gain.stride(0), *dx.stride(),
+        instance_norm_backward_mu_channels_rows[grid](
+            x, mu, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
+            *mu.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(), gain.stride(0),
+            *dx.stride(),
             VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -1390,10 +1375,10 @@ def launch_instance_norm_backward_mu_sum(
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
         grid = (lib.cdiv(rows, ROWS),)
-        instance_norm_backward_mu_sum_channels_loop[grid](
-            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
-            *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
-            *dy_rsqrt_sum.stride(), *dx.stride(),
+        instance_norm_backward_mu_channels_loop[grid](
+            x, dy, gain, mu, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+            *dy.stride(), gain.stride(0), *mu.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(),
+            *dx.stride(),
             VEC=lib.vec(batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -1448,7 +1433,7 @@ def choose_instance_norm_backward_dgain(
     )  # fmt: skip
 
 
-def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbias, eps) -> None:
+def launch_instance_norm_backward_dgain(x, gain, dy, mu, var_sum, dgain, dbias, eps) -> None:
     """Computes dgain, dbias by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
@@ -1469,8 +1454,8 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     arguments = (
-        dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
-        *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
+        dy, x, mu, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
+        *mu.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), enable_fp_fusion=True,
@@ -1495,8 +1480,8 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
-            dy, x, mu_sum, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(),
-            *x.stride(), *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
+            dy, x, mu, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(), *x.stride(),
+            *mu.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
             VEC=lib.vec(batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             **constants, **config,
         )  # fmt: skip
@@ -1617,12 +1602,12 @@ def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> N
     N = x.shape[0]
     C = x.shape[1]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-    mu_sum = torch.empty((N, C), dtype=compute, device=x.device)
+    mu = torch.empty((N, C), dtype=compute, device=x.device)
     var_sum = torch.empty((N, C), dtype=compute, device=x.device)
     dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
-    launch_instance_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dy_rsqrt_sum, dx, eps)
+    launch_instance_norm_backward_mu(x, gain, dy, mu, var_sum, dy_rsqrt_sum, dx, eps)
     if dgain is not None or dbias is not None:
-        launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbias, eps)
+        launch_instance_norm_backward_dgain(x, gain, dy, mu, var_sum, dgain, dbias, eps)
     if deps is not None:
         launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps)
 

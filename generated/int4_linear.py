@@ -25,8 +25,8 @@ def int4_linear_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -41,9 +41,9 @@ def int4_linear_tiles(
     s_g = ahead // 128
     s = tl.load(s_ptr + n * s_0 + s_g * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
     scale = s
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        ahead = tl.cast(start + BLOCK_K, tl.int64)
+        ahead = tl.cast(start, tl.int64) + BLOCK_K
         s_g2 = ahead // 128
         s2 = tl.load(s_ptr + n * s_0 + s_g2 * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
         next_scale = s2
@@ -71,7 +71,7 @@ def int4_linear_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -106,7 +106,10 @@ def choose_int4_linear(
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128, max(64, 256 // itemsize))
         PARTS = lib.parts(
-            3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            3 * gpu.sms,
+            lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
+            lib.cdiv(K, BLOCK_K),
+            lib.cdiv(K, 4096) if itemsize == 4 else 1,
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 3, PARTS=PARTS,
@@ -252,8 +255,8 @@ def int4_linear_backward_dx_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -262,7 +265,7 @@ def int4_linear_backward_dx_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx[m, k] = sum[n](dy[m, n] * s[n, k // 128] * y_sub[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -293,7 +296,7 @@ def int4_linear_backward_dx_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -317,7 +320,7 @@ def int4_linear_backward_ds_box(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     G, x_0 = G // VEC * VEC, x_0 // VEC * VEC
     w_0, ds_0 = w_0 // VEC * VEC, ds_0 // VEC * VEC
-    tiles = tl.cdiv(G, BLOCK)
+    tiles = lib.blocks(G, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < G)
@@ -358,7 +361,10 @@ def choose_int4_linear_backward_dx(
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms,
+            lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),
+            lib.cdiv(K, BLOCK_K),
+            lib.cdiv(K, 4096) if itemsize == 4 else 1,
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,

@@ -74,8 +74,8 @@ def int8_linear_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if acc_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -84,7 +84,7 @@ def int8_linear_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
@@ -132,7 +132,7 @@ def int8_linear_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -168,13 +168,13 @@ def choose_int8_linear(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -203,7 +203,7 @@ def choose_int8_linear(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", terms < 131072 and gpu.shared >= 227 and itemsize <= 2,
@@ -322,7 +322,7 @@ def int8_linear_reference(
     compute = torch.float32
     sx = sx.to(compute)
     sw = sw.to(compute)
-    M, K = x.shape
+    M = x.shape[0]
     N = w.shape[0]
 
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
@@ -413,8 +413,8 @@ def int8_linear_backward_acc_tiles(
     PARTS: tl.constexpr = 1, CHUNK=0, acc_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if acc_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -423,7 +423,7 @@ def int8_linear_backward_acc_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
@@ -462,7 +462,7 @@ def int8_linear_backward_acc_combine(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -515,7 +515,7 @@ def int8_linear_backward_dsx_loop(
     N, dy_row = N // VEC * VEC, dy_row // VEC * VEC
     acc_row = acc_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, N
+    part, begin, end = 0, 0, tl.cast(N, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -578,7 +578,7 @@ def int8_linear_backward_dsw_loop(
     N, dy_col = N // VEC * VEC, dy_col // VEC * VEC
     acc_col = acc_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, M
+    part, begin, end = 0, 0, tl.cast(M, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -620,13 +620,13 @@ def choose_int8_linear_backward_acc(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -652,7 +652,7 @@ def choose_int8_linear_backward_acc(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", terms < 131072 and gpu.shared >= 163 and itemsize <= 2,
@@ -899,7 +899,7 @@ def int8_linear_backward_reference(
     sx = sx.to(compute)
     sw = sw.to(compute)
     dy = dy.to(compute)
-    M, K = x.shape
+    M = x.shape[0]
     N = w.shape[0]
 
     # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))

@@ -51,7 +51,7 @@ def kl_div_loop(
     D, t_row = D // VEC * VEC, t_row // VEC * VEC
     x_row = x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -181,7 +181,7 @@ def kl_div_reference(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
     t = t.to(compute)
-    N, D = x.shape
+    N = x.shape[0]
 
     # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
     loss = (torch.xlogy(t, t) - t * x).sum(-1).to(T)
@@ -243,7 +243,7 @@ def kl_div_backward_strided(
     dt_outer_at, dt_middle_at = dt_outer_at // VEC_DT * VEC_DT, dt_middle_at // VEC_DT * VEC_DT
     inner = inner // VEC_DT * VEC_DT
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]

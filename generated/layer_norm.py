@@ -35,7 +35,7 @@ def layer_norm_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[...] = mean[d](x[..., d])
-    mu = tl.sum(x, 1, keep_dims=True) / D
+    mu = lib.mean_of(x, inside, D, 1)
     # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
@@ -53,7 +53,7 @@ def layer_norm_loop(
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row.
 
@@ -63,7 +63,7 @@ def layer_norm_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -71,7 +71,7 @@ def layer_norm_loop(
     # mu[...] = mean[d](x[..., d])
     # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         for start in range(begin, end, BLOCK):
@@ -83,22 +83,21 @@ def layer_norm_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
     if PASS != 1:
-        mu = mu_sum / D
         var = var_sum / D
         rsqrt_var = lib.rsqrt(var + eps)
         for start in range(begin, end, BLOCK):
@@ -116,21 +115,21 @@ def layer_norm_loop(
 
 @triton.jit
 def layer_norm_two_pass(
-    tickets_ptr, x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, w_ptr, b_ptr,
+    tickets_ptr, x_ptr, mu_part_ptr, var_sum_part_ptr, var_sum_count_ptr, w_ptr, b_ptr,
     y_ptr, eps, rows, D, x_row, x_col, w_col, b_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS_POW2: tl.constexpr, LAG: tl.constexpr,
 ):  # fmt: skip
-    """Program `ticket`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
+    """Program `ticket`: mu, var_sum over a block; then a block further back, read again from L2."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -138,16 +137,16 @@ def layer_norm_two_pass(
         inside = (row < rows) & (col < D)
         # mu[...] = mean[d](x[..., d])
         # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = lib.take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
+        mu, var_sum, var_sum_count = lib.take_moments(
+            mu, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
         )
-        tl.store(mu_sum_part_ptr + row * blocks + part, mu_sum, mask=row < rows)
+        tl.store(mu_part_ptr + row * blocks + part, mu, mask=row < rows)
         tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
         tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
@@ -165,11 +164,10 @@ def layer_norm_two_pass(
         while tl.atomic_add(tickets_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         there = (row < rows) & (parts < blocks)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * blocks + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * blocks + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * blocks + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        mu = mu_sum / D
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
         var = var_sum / D
         rsqrt_var = lib.rsqrt(var + eps)
         x = tl.load(
@@ -284,26 +282,26 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         VEC=lib.vec(D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
     )  # fmt: skip
     if variant == "two_pass":
-        mu_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        mu_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         var_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         var_sum_count = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
         tickets = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
         grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["LAG"],)
         layer_norm_two_pass[grid](
-            tickets, x, mu_sum_part, var_sum_part, var_sum_count, w, b, y, eps, batch, D,
-            *x.stride(), w.stride(0), b.stride(0), *y.stride(),
+            tickets, x, mu_part, var_sum_part, var_sum_count, w, b, y, eps, batch, D, *x.stride(),
+            w.stride(0), b.stride(0), *y.stride(),
             **constants, **config,
         )  # fmt: skip
     elif variant == "split":
         PARTS = config["PARTS"]
-        mu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2):
             layer_norm_loop[grid](
-                *arguments, **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part,
-                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count, **config,
+                *arguments, **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         layer_norm_rows[(lib.cdiv(batch, ROWS),)](*arguments, **constants, **config)
@@ -409,10 +407,9 @@ def layer_norm(
 
 
 @triton.jit
-def layer_norm_backward_mu_sum_rows(
-    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, w_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D,
-    x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, w_col, dy_rsqrt_row, dx_row,
-    dx_col,
+def layer_norm_backward_mu_rows(
+    x_ptr, mu_ptr, var_sum_ptr, dy_ptr, w_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row,
+    x_col, mu_row, var_sum_row, dy_row, dy_col, w_col, dy_rsqrt_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -426,9 +423,8 @@ def layer_norm_backward_mu_sum_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     # mu[...] = mean[d](x[..., d])
-    mu_sum = tl.sum(x, 1, keep_dims=True)
-    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / D
+    mu = lib.mean_of(x, inside, D, 1)
+    tl.store(mu_ptr + row * mu_row, mu, mask=row < rows)
     # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
@@ -454,15 +450,14 @@ def layer_norm_backward_mu_sum_rows(
 
 
 @triton.jit
-def layer_norm_backward_mu_sum_loop(
-    x_ptr, dy_ptr, w_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D,
-    x_row, x_col, dy_row, dy_col, w_col, mu_sum_row, var_sum_row, dy_rsqrt_row, dx_row,
-    dx_col,
+def layer_norm_backward_mu_loop(
+    x_ptr, dy_ptr, w_ptr, mu_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row,
+    x_col, dy_row, dy_col, w_col, mu_row, var_sum_row, dy_rsqrt_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
-    mu_sum_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None,
-    dmu_sum_part_ptr=None, dy_rsqrt_part_ptr=None,
+    mu_part_ptr=None, var_sum_part_ptr=None, var_sum_count_ptr=None, dmu_sum_part_ptr=None,
+    dy_rsqrt_part_ptr=None,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row.
 
@@ -472,7 +467,7 @@ def layer_norm_backward_mu_sum_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -481,7 +476,7 @@ def layer_norm_backward_mu_sum_loop(
     # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     # dmu_sum[...] = sum[d](dy[..., d] * w[d])
     if PASS <= 1:
-        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        mu = tl.full((ROWS, 1), float("nan"), COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -494,8 +489,8 @@ def layer_norm_backward_mu_sum_loop(
                 other=0.0,
                 eviction_policy="evict_last" if PASS == 0 else "",
             ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = lib.take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
+            mu, var_sum, var_sum_count = lib.take_moments(
+                mu, var_sum, var_sum_count, x, inside, tl.minimum(end - start, BLOCK)
             )
             dy = tl.load(
                 dy_ptr + row * dy_row + col * dy_col,
@@ -508,21 +503,20 @@ def layer_norm_backward_mu_sum_loop(
 
         dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
         if PASS == 1:
-            tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+            tl.store(mu_part_ptr + row * PARTS + part, mu, mask=row < rows)
             tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
             tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
             tl.store(dmu_sum_part_ptr + row * PARTS + part, dmu_sum, mask=row < rows)
     else:
         parts = tl.arange(0, PARTS_POW2)[None, :]
         there = (row < rows) & (parts < PARTS)
-        mu_sum_parts = tl.load(mu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
+        mu_parts = tl.load(mu_part_ptr + row * PARTS + parts, mask=there, other=float("nan"))
         var_sum_parts = tl.load(var_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         var_sum_counts = tl.load(var_sum_count_ptr + row * PARTS + parts, mask=there, other=0.0)
-        mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu, var_sum = lib.merge_moments(mu_parts, var_sum_parts, var_sum_counts)
         dmu_sum_parts = tl.load(dmu_sum_part_ptr + row * PARTS + parts, mask=there, other=0.0)
         dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     if PASS != 1:
-        mu = mu_sum / D
         var = var_sum / D
         # y_rsqrt[...] = rsqrt(var[...] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
@@ -559,7 +553,7 @@ def layer_norm_backward_mu_sum_loop(
             # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
             dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
             div_dvar = dvar / D
-            tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
+            tl.store(mu_ptr + row * mu_row, mu, mask=(row < rows) & (part == 0))
             tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
             tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
             for start in range(begin, end, BLOCK):
@@ -580,8 +574,8 @@ def layer_norm_backward_mu_sum_loop(
 
 @triton.jit
 def layer_norm_backward_dw_rows(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row,
-    x_col, x_row, mu_sum_col, var_sum_col, dw_row, db_row,
+    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row, x_col,
+    x_row, mu_col, var_sum_col, dw_row, db_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -595,13 +589,11 @@ def layer_norm_backward_dw_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+    mu = tl.load(mu_ptr + col * mu_col, mask=col < cols)
     var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
     # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
     dw = tl.sum(
-        tl.where(inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0),
-        1,
-        keep_dims=True,
+        tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / D + eps)), 0.0), 1, keep_dims=True
     )
     tl.store(dw_ptr + row * dw_row, dw, mask=row < D)
     # db[d] = sum[...](dy[..., d])
@@ -611,8 +603,8 @@ def layer_norm_backward_dw_rows(
 
 @triton.jit
 def layer_norm_backward_dw_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row,
-    x_col, x_row, mu_sum_col, var_sum_col, dw_row, db_row,
+    dy_ptr, x_ptr, mu_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row, x_col,
+    x_row, mu_col, var_sum_col, dw_row, db_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, VEC: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PASS: tl.constexpr = 0, PARTS: tl.constexpr = 1, PARTS_POW2: tl.constexpr = 1, CHUNK=0,
@@ -626,7 +618,7 @@ def layer_norm_backward_dw_loop(
     D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
     x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -641,11 +633,9 @@ def layer_norm_backward_dw_loop(
             inside = (row < D) & (col < cols)
             dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
             x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
-            mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+            mu = tl.load(mu_ptr + col * mu_col, mask=col < cols)
             var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
-            dw_sum_acc += tl.where(
-                inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0
-            )
+            dw_sum_acc += tl.where(inside, dy * ((x - mu) * lib.rsqrt(var_sum / D + eps)), 0.0)
 
             db_sum_acc += tl.where(inside, dy, 0.0)
         dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
@@ -707,7 +697,7 @@ def layer_norm_backward_deps_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -737,7 +727,7 @@ def layer_norm_backward_deps_loop(
         tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_layer_norm_backward_mu_sum(
+def choose_layer_norm_backward_mu(
     rows: int, cols: int, strided: bool, aligned: bool, in_f64: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -791,8 +781,8 @@ def choose_layer_norm_backward_mu_sum(
     )  # fmt: skip
 
 
-def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, eps) -> None:
-    """Computes mu_sum, var_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
+def launch_layer_norm_backward_mu(x, w, dy, mu, var_sum, dy_rsqrt, dx, eps) -> None:
+    """Computes mu, var_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
     x = lib.reshaped(x, batch, D)
@@ -800,7 +790,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     dx = dx.view(batch, D)
     strided = 0 < x.stride(0) < x.stride(1) or 0 < dy.stride(0) < dy.stride(1)
     in_f64 = torch.float64 in (x.dtype, w.dtype, dy.dtype)
-    variant, config = choose_layer_norm_backward_mu_sum(
+    variant, config = choose_layer_norm_backward_mu(
         rows=batch, cols=D, strided=strided,
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, in_f64=in_f64,
         gpu=lib.gpu(x.device),
@@ -812,8 +802,8 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     arguments = (
-        x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
-        w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+        x, dy, w, mu, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
+        w.stride(0), mu.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
@@ -821,28 +811,28 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     )  # fmt: skip
     if variant == "split":
         PARTS = config["PARTS"]
-        mu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        mu_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         var_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dmu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
         grid = (lib.cdiv(batch, ROWS), PARTS)
         for PASS in (1, 2, 3):
-            layer_norm_backward_mu_sum_loop[grid](
-                *arguments, **constants, PASS=PASS, mu_sum_part_ptr=mu_sum_part,
-                var_sum_part_ptr=var_sum_part, var_sum_count_ptr=var_sum_count,
-                dmu_sum_part_ptr=dmu_sum_part, dy_rsqrt_part_ptr=dy_rsqrt_part, **config,
+            layer_norm_backward_mu_loop[grid](
+                *arguments, **constants, PASS=PASS, mu_part_ptr=mu_part, var_sum_part_ptr=var_sum_part,
+                var_sum_count_ptr=var_sum_count, dmu_sum_part_ptr=dmu_sum_part,
+                dy_rsqrt_part_ptr=dy_rsqrt_part, **config,
             )  # fmt: skip
     elif variant in ("strided", "rows"):
         grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_backward_mu_sum_rows[grid](
-            x, mu_sum, var_sum, dy, w, dy_rsqrt, dx, eps, batch, D, *x.stride(), mu_sum.stride(0),
+        layer_norm_backward_mu_rows[grid](
+            x, mu, var_sum, dy, w, dy_rsqrt, dx, eps, batch, D, *x.stride(), mu.stride(0),
             var_sum.stride(0), *dy.stride(), w.stride(0), dy_rsqrt.stride(0), *dx.stride(),
             **constants, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(batch, ROWS),)
-        layer_norm_backward_mu_sum_loop[grid](*arguments, **constants, **config)
+        layer_norm_backward_mu_loop[grid](*arguments, **constants, **config)
 
 
 def choose_layer_norm_backward_dw(
@@ -890,7 +880,7 @@ def choose_layer_norm_backward_dw(
     )  # fmt: skip
 
 
-def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> None:
+def launch_layer_norm_backward_dw(x, w, dy, mu, var_sum, dw, db, eps) -> None:
     """Computes dw, db by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
@@ -910,8 +900,8 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     arguments = (
-        dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
-        mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
+        dy, x, mu, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(), mu.stride(0),
+        var_sum.stride(0), dw.stride(0), db.stride(0),
     )  # fmt: skip
     constants = dict(
         COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
@@ -1038,12 +1028,12 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     batch = math.prod(x.shape[:-1])
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
-    mu_sum = torch.empty((batch,), dtype=compute, device=x.device)
+    mu = torch.empty((batch,), dtype=compute, device=x.device)
     var_sum = torch.empty((batch,), dtype=compute, device=x.device)
     dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
-    launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, eps)
+    launch_layer_norm_backward_mu(x, w, dy, mu, var_sum, dy_rsqrt, dx, eps)
     if dw is not None or db is not None:
-        launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps)
+        launch_layer_norm_backward_dw(x, w, dy, mu, var_sum, dw, db, eps)
     if deps is not None:
         launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps)
 

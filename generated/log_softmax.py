@@ -57,7 +57,7 @@ def log_softmax_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -112,11 +112,11 @@ def log_softmax_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -288,6 +288,8 @@ def allocate_log_softmax(x: torch.Tensor) -> torch.Tensor:
     )
     lib.check_rank(x, "log_softmax: x", 1, "[..., D]")
     D = x.shape[-1]
+    if D <= 0:
+        raise ValueError(f"log_softmax: requires D > 0 (max over `d`): {D} <= {0}")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -303,7 +305,7 @@ def log_softmax_reference(x: torch.Tensor) -> torch.Tensor:
     x = x.reshape(rows, D)
 
     # m[...] = max[d](x[..., d])
-    m = x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
+    m = x.amax(-1)
 
     # z[..., d] = x[..., d] - m[...]
     z = x - m[:, None]
@@ -392,7 +394,7 @@ def log_softmax_backward_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -465,11 +467,11 @@ def log_softmax_backward_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -674,6 +676,8 @@ def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     lib.check_device(dy, "log_softmax_backward: dy", x.device, " (from x)")
     D = x.shape[-1]
     lib.check_size(dy.shape[-1], "log_softmax_backward: dy: dim -1 (D)", D, " (from x)")
+    if D <= 0:
+        raise ValueError(f"log_softmax_backward: requires D > 0 (max over `d`): {D} <= {0}")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"log_softmax_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
@@ -695,7 +699,7 @@ def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
     dy = dy.reshape(rows, D)
 
     # m[...] = max[d](x[..., d])
-    m = x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
+    m = x.amax(-1)
 
     # z[..., d] = x[..., d] - m[...]
     z = x - m[:, None]

@@ -55,7 +55,7 @@ def logsumexp_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -182,6 +182,8 @@ def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
     lib.check_dtype(x, "logsumexp: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "logsumexp: x", 1, "[..., D]")
     D = x.shape[-1]
+    if D <= 0:
+        raise ValueError(f"logsumexp: requires D > 0 (max over `d`): {D} <= {0}")
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
 
@@ -197,7 +199,7 @@ def logsumexp_reference(x: torch.Tensor) -> torch.Tensor:
     x = x.reshape(rows, D)
 
     # m[...] = max[d](x[..., d])
-    m = x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
+    m = x.amax(-1)
 
     # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = torch.where(torch.isfinite(m), m, 0.0).detach()
@@ -284,7 +286,7 @@ def logsumexp_backward_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -341,11 +343,11 @@ def logsumexp_backward_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dx_row = dx_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -518,6 +520,8 @@ def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tens
     lib.check_dtype(dy, "logsumexp_backward: dy", x.dtype, source=" (T, from x)")
     lib.check_device(dy, "logsumexp_backward: dy", x.device, " (from x)")
     D = x.shape[-1]
+    if D <= 0:
+        raise ValueError(f"logsumexp_backward: requires D > 0 (max over `d`): {D} <= {0}")
     if dy.shape != x.shape[:-1]:
         raise ValueError(
             f"logsumexp_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape[:-1])} (from x)"
@@ -539,7 +543,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
     dy = dy.reshape(rows)
 
     # m[...] = max[d](x[..., d])
-    m = x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
+    m = x.amax(-1)
 
     # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = torch.where(torch.isfinite(m), m, 0.0).detach()

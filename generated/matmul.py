@@ -200,8 +200,8 @@ def matmul_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, y_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if y_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -210,7 +210,7 @@ def matmul_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # y[m, n] = sum[k](a[m, k] * b[k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(a_ptr + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         b = tl.load(b_ptr + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0)
@@ -233,7 +233,7 @@ def matmul_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -278,13 +278,13 @@ def choose_matmul(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -312,14 +312,14 @@ def choose_matmul(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
             BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 99 and itemsize <= 2,
@@ -436,7 +436,7 @@ def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     compute = torch.float64 if a.dtype == torch.float64 else torch.float32
     a = a.to(compute)
     b = b.to(compute)
-    M, K = a.shape
+    M = a.shape[0]
     N = b.shape[1]
 
     # y[m, n] = sum[k](a[m, k] * b[k, n])
@@ -674,8 +674,8 @@ def matmul_backward_da_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, da_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
     if da_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -684,7 +684,7 @@ def matmul_backward_da_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # da[m, k] = sum[n](dy[m, n] * b[k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -709,7 +709,7 @@ def matmul_backward_da_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -905,8 +905,8 @@ def matmul_backward_db_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, db_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, M
+    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, M
     if db_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -915,7 +915,7 @@ def matmul_backward_db_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # db[k, n] = sum[m](dy[m, n] * a[m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
@@ -940,7 +940,7 @@ def matmul_backward_db_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]

@@ -158,7 +158,7 @@ def max_pool1d_box(
     P, x_0 = P // VEC * VEC, x_0 // VEC * VEC
     x_1, y_0 = x_1 // VEC * VEC, y_0 // VEC * VEC
     y_1 = y_1 // VEC * VEC
-    tiles = tl.cdiv(P, BLOCK)
+    tiles = lib.blocks(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < P)
@@ -555,7 +555,7 @@ def max_pool1d_forward_box(
     x_1, y_at_0 = x_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, y_0 = y_at_1 // VEC * VEC, y_0 // VEC * VEC
     y_1 = y_1 // VEC * VEC
-    tiles = tl.cdiv(P, BLOCK)
+    tiles = lib.blocks(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < P)
@@ -815,7 +815,7 @@ def max_pool1d_backward_box(
     dy_1, y_at_0 = dy_1 // VEC * VEC, y_at_0 // VEC * VEC
     y_at_1, dx_0 = y_at_1 // VEC * VEC, dx_0 // VEC * VEC
     dx_1 = dx_1 // VEC * VEC
-    tiles = tl.cdiv(L, BLOCK)
+    tiles = lib.blocks(L, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < L)

@@ -182,7 +182,7 @@ def max_pool2d_box(
     x_1, x_2 = x_1 // VEC * VEC, x_2 // VEC * VEC
     y_0, y_1 = y_0 // VEC * VEC, y_1 // VEC * VEC
     y_2 = y_2 // VEC * VEC
-    tiles = tl.cdiv(Q, BLOCK)
+    tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
@@ -620,7 +620,7 @@ def max_pool2d_forward_box(
     y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
     y_at_2, y_0 = y_at_2 // VEC * VEC, y_0 // VEC * VEC
     y_1, y_2 = y_1 // VEC * VEC, y_2 // VEC * VEC
-    tiles = tl.cdiv(Q, BLOCK)
+    tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
@@ -901,7 +901,7 @@ def max_pool2d_backward_box(
     y_at_0, y_at_1 = y_at_0 // VEC * VEC, y_at_1 // VEC * VEC
     y_at_2, dx_0 = y_at_2 // VEC * VEC, dx_0 // VEC * VEC
     dx_1, dx_2 = dx_1 // VEC * VEC, dx_2 // VEC * VEC
-    tiles = tl.cdiv(W, BLOCK)
+    tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < W)

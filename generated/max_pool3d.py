@@ -230,7 +230,7 @@ def max_pool3d_box(
     x_3, y_0 = x_3 // VEC * VEC, y_0 // VEC * VEC
     y_1, y_2 = y_1 // VEC * VEC, y_2 // VEC * VEC
     y_3 = y_3 // VEC * VEC
-    tiles = tl.cdiv(Q, BLOCK)
+    tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
@@ -743,7 +743,7 @@ def max_pool3d_forward_box(
     y_at_3, y_0 = y_at_3 // VEC * VEC, y_0 // VEC * VEC
     y_1, y_2 = y_1 // VEC * VEC, y_2 // VEC * VEC
     y_3 = y_3 // VEC * VEC
-    tiles = tl.cdiv(Q, BLOCK)
+    tiles = lib.blocks(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < Q)
@@ -1071,7 +1071,7 @@ def max_pool3d_backward_box(
     y_at_3, dx_0 = y_at_3 // VEC * VEC, dx_0 // VEC * VEC
     dx_1, dx_2 = dx_1 // VEC * VEC, dx_2 // VEC * VEC
     dx_3 = dx_3 // VEC * VEC
-    tiles = tl.cdiv(W, BLOCK)
+    tiles = lib.blocks(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < W)

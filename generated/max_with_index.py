@@ -54,7 +54,7 @@ def max_with_index_float_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -123,7 +123,7 @@ def max_with_index_int_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -362,7 +362,7 @@ def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     lib.check_rank(x, "max_with_index: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
-        raise ValueError(f"max_with_index: requires D > 0 (argmax over `d`): {D} <= {0}")
+        raise ValueError(f"max_with_index: requires D > 0 (max over `d`): {D} <= {0}")
     v = torch.empty((N,), dtype=x.dtype, device=x.device)
     i = torch.empty((N,), dtype=torch.int64, device=x.device)
     return v, i
@@ -374,23 +374,20 @@ def max_with_index_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
-        N, D = x.shape
+        N = x.shape[0]
 
         # v[n] = max[d](x[n, d])
-        v = (
-            x.amax(-1) if D > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
-        ).to(T)
+        v = x.amax(-1).to(T)
 
         # i[n] = argmax[d](x[n, d])
         i = x.argmax(-1)
 
         return v, i
 
-    T = x.dtype
-    N, D = x.shape
+    N = x.shape[0]
 
     # v[n] = max[d](x[n, d])
-    v = x.amax(-1) if D > 0 else torch.full((N,), torch.iinfo(T).min, dtype=T, device=x.device)
+    v = x.amax(-1)
 
     # i[n] = argmax[d](x[n, d])
     i = x.argmax(-1)
@@ -450,7 +447,7 @@ def max_with_index_backward_tile(
     """A tile of ROWS x BLOCK elements a program."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)

@@ -24,7 +24,7 @@ def moe_linear_tiles(
     SEGMENTS: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program: of each segment that has rows of it, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -33,7 +33,7 @@ def moe_linear_tiles(
     #     w[e, k, n], 0))
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # Which segments may have rows of this tile: of sorted ones these are neighbours.
-    first_m = tile_m * BLOCK_M
+    first_m = tile_m.to(tl.int64) * BLOCK_M
     last_m = tl.minimum(first_m + BLOCK_M, M) - 1
     segments = tl.arange(0, SEGMENTS).to(tl.int64)
     off = tl.load(off_ptr + segments * off_0, mask=segments < E).to(tl.int64)
@@ -48,7 +48,9 @@ def moe_linear_tiles(
         off_at0_2 = segment + 1
         off4 = tl.load(off_ptr + off_at0_2 * off_0).to(tl.int64)
         own = (m < M) & (m >= off3) & (off4 > m)
-        stop = tl.where(tl.max(own.to(tl.int32)) > 0, K, 0)
+        stop = tl.where(tl.max(own.to(tl.int32)) > 0, tl.cast(K, tl.int64), 0)
+        # Apart: where a weight is no number, rows of other segments have 0 times it.
+        segment_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, stop, BLOCK_K):
             k = start + tl.arange(0, BLOCK_K).to(tl.int64)
             x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=own & (k[None, :] < K), other=0.0)
@@ -57,7 +59,9 @@ def moe_linear_tiles(
                 mask=(n < N) & (k[:, None] < K),
                 other=0.0,
             )
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            segment_sum = tl.dot(x, w, segment_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        y_sum += tl.where(own, segment_sum, 0)
+
     inside = (m < M) & (n < N)
     tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
@@ -217,7 +221,7 @@ def moe_linear_backward_dx_tiles(
     SEGMENTS: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program: of each segment that has rows of it, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -226,7 +230,7 @@ def moe_linear_backward_dx_tiles(
     #     w[e, k, n], 0))
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # Which segments may have rows of this tile: of sorted ones these are neighbours.
-    first_m = tile_m * BLOCK_M
+    first_m = tile_m.to(tl.int64) * BLOCK_M
     last_m = tl.minimum(first_m + BLOCK_M, M) - 1
     segments = tl.arange(0, SEGMENTS).to(tl.int64)
     off = tl.load(off_ptr + segments * off_0, mask=segments < E).to(tl.int64)
@@ -241,7 +245,9 @@ def moe_linear_backward_dx_tiles(
         off_at0_2 = segment + 1
         off4 = tl.load(off_ptr + off_at0_2 * off_0).to(tl.int64)
         own = (m < M) & (m >= off3) & (off4 > m)
-        stop = tl.where(tl.max(own.to(tl.int32)) > 0, N, 0)
+        stop = tl.where(tl.max(own.to(tl.int32)) > 0, tl.cast(N, tl.int64), 0)
+        # Apart: where a weight is no number, rows of other segments have 0 times it.
+        segment_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, stop, BLOCK_K):
             k = start + tl.arange(0, BLOCK_K).to(tl.int64)
             dy = tl.load(
@@ -252,7 +258,9 @@ def moe_linear_backward_dx_tiles(
                 mask=(n < K) & (k[:, None] < N),
                 other=0.0,
             )
-            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            segment_sum = tl.dot(dy, w, segment_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum += tl.where(own, segment_sum, 0)
+
     inside = (m < M) & (n < K)
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
@@ -265,7 +273,7 @@ def moe_linear_backward_dw_tiles(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
@@ -274,11 +282,11 @@ def moe_linear_backward_dw_tiles(
     off = tl.load(off_ptr + batch * off_0).to(tl.int64)
     off_at0 = batch + 1
     off2 = tl.load(off_ptr + off_at0 * off_0).to(tl.int64)
-    first = tl.maximum(0, off).to(tl.int32)
-    stop = tl.minimum(M, off2).to(tl.int32)
+    first = tl.maximum(0, off)
+    stop = tl.minimum(M, off2)
     # dw[e, k, n] = sum[off[e] <= m < off[e + 1]](dy[m, n] * x[m, k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(first // BLOCK_K * BLOCK_K, stop, BLOCK_K):
+    for start in range(first // BLOCK_K * BLOCK_K, tl.cast(stop, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
             dy_ptr + k[None, :] * dy_m + m * dy_m2,

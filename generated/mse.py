@@ -50,7 +50,7 @@ def mse_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -318,7 +318,7 @@ def mse_backward_strided(
     dt_outer_at, dt_middle_at = dt_outer_at // VEC_DT * VEC_DT, dt_middle_at // VEC_DT * VEC_DT
     inner = inner // VEC_DT * VEC_DT
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]

@@ -58,7 +58,7 @@ def rms_norm_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -110,12 +110,12 @@ def rms_norm_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -417,7 +417,7 @@ def rms_norm_backward_ms_sum_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -495,12 +495,12 @@ def rms_norm_backward_ms_sum_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     dy_row, dx_row = dy_row // VEC * VEC, dx_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -612,7 +612,7 @@ def rms_norm_backward_dgain_loop(
     D, dy_col = D // VEC * VEC, dy_col // VEC * VEC
     x_col = x_col // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -680,7 +680,7 @@ def rms_norm_backward_deps_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     cols = cols // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, cols
+    part, begin, end = 0, 0, tl.cast(cols, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)

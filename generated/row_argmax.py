@@ -51,7 +51,7 @@ def row_argmax_float_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -116,7 +116,7 @@ def row_argmax_int_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -361,14 +361,14 @@ def row_argmax_reference(x: torch.Tensor) -> torch.Tensor:
     if x.is_floating_point():
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
-        N, D = x.shape
+        N = x.shape[0]
 
         # i[n] = argmax[d](x[n, d])
         i = x.argmax(-1)
 
         return i
 
-    N, D = x.shape
+    N = x.shape[0]
 
     # i[n] = argmax[d](x[n, d])
     i = x.argmax(-1)

@@ -48,7 +48,7 @@ def row_max_float_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -106,7 +106,7 @@ def row_max_int_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -314,6 +314,8 @@ def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
     )
     lib.check_rank(x, "row_max: x", 2, "[N, D]")
     N, D = x.shape
+    if D <= 0:
+        raise ValueError(f"row_max: requires D > 0 (max over `d`): {D} <= {0}")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     return y
 
@@ -324,20 +326,17 @@ def row_max_reference(x: torch.Tensor) -> torch.Tensor:
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
-        N, D = x.shape
+        N = x.shape[0]
 
         # y[n] = max[d](x[n, d])
-        y = (
-            x.amax(-1) if D > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
-        ).to(T)
+        y = x.amax(-1).to(T)
 
         return y
 
-    T = x.dtype
-    N, D = x.shape
+    N = x.shape[0]
 
     # y[n] = max[d](x[n, d])
-    y = x.amax(-1) if D > 0 else torch.full((N,), torch.iinfo(T).min, dtype=T, device=x.device)
+    y = x.amax(-1)
 
     return y
 
@@ -399,10 +398,10 @@ def row_max_forward_rows(
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     # y[n] = max[d](x[n, d])
-    # y_at[n] = argmax[d < D](x[n, d])
+    # y_at[n] = argmax[d](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_max, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
-    y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
+    y_at = y_at.to(tl.int64)
     tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
     tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
@@ -422,26 +421,24 @@ def row_max_forward_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y[n] = max[d](x[n, d])
-    # y_at[n] = argmax[d < D](x[n, d])
+    # y_at[n] = argmax[d](x[n, d])
     if PASS <= 1:
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+        y_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
                 COMPUTE
             )
-            y_at_best, y_at_at = lib.first_max(
-                y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
-            )
+            y_at_best, y_at_at = lib.next_max(y_at_best, y_at_at, x, col.to(PLACE))
         y_max, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
-        y_at = y_at.to(tl.int64)
+        y_at = tl.where(y_at < 0, begin, y_at).to(tl.int64)
         if PASS == 1:
             tl.store(y_at_best_ptr + row * PARTS + part, y_max, mask=row < N)
             tl.store(y_at_at_ptr + row * PARTS + part, y_at, mask=row < N)
@@ -452,7 +449,6 @@ def row_max_forward_loop(
         y_at_ats = tl.load(y_at_at_ptr + row * PARTS + parts, mask=there, other=2147483647)
         y_max, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     if PASS != 1:
-        y_at = tl.where(y_at == 2147483647, -1, y_at)
         tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
         tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
@@ -558,6 +554,8 @@ def allocate_row_max_forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     )
     lib.check_rank(x, "row_max_forward: x", 2, "[N, D]")
     N, D = x.shape
+    if D <= 0:
+        raise ValueError(f"row_max_forward: requires D > 0 (max over `d`): {D} <= {0}")
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     y_at = torch.empty((N,), dtype=torch.int64, device=x.device)
     return y, y_at
@@ -568,23 +566,13 @@ def row_max_forward_reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
-    N, D = x.shape
-
-    def first(largest, terms, there, start):
-        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-        if terms.shape[-1] == 0:
-            return torch.full(terms.shape[:-1], -1, device=terms.device)
-        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-        hit = there & ((terms == best) | (terms != terms))
-        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
+    N = x.shape[0]
 
     # y[n] = max[d](x[n, d])
-    y = (
-        x.amax(-1) if D > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
-    ).to(T)
+    y = x.amax(-1).to(T)
 
-    # y_at[n] = argmax[d < D](x[n, d])
-    y_at = first(True, x, True, 0)
+    # y_at[n] = argmax[d](x[n, d])
+    y_at = x.argmax(-1)
 
     return y, y_at
 
@@ -618,7 +606,7 @@ def row_max_backward_tile(
     """A tile of ROWS x BLOCK elements a program."""
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dx_row = D // VEC * VEC, dx_row // VEC * VEC
-    tiles = tl.cdiv(D, BLOCK)
+    tiles = lib.blocks(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < N) & (col < D)

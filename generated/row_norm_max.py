@@ -50,7 +50,7 @@ def row_norm_max_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -97,11 +97,11 @@ def row_norm_max_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(N, ROWS) * blocks:
+    if ticket < lib.blocks(N, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -258,6 +258,8 @@ def allocate_row_norm_max(x: torch.Tensor) -> torch.Tensor:
     )
     lib.check_rank(x, "row_norm_max: x", 2, "[N, D]")
     N, D = x.shape
+    if D <= 0:
+        raise ValueError(f"row_norm_max: requires D > 0 (max over `k`): {D} <= {0}")
     y = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return y
 
@@ -270,14 +272,7 @@ def row_norm_max_reference(x: torch.Tensor) -> torch.Tensor:
     N, D = x.shape
 
     # y[n, d] = x[n, d] / max[k](x[n, k])
-    y = (
-        x
-        / (
-            x[:, None, :].amax(-1)
-            if D > 0
-            else torch.full((N, D), float("-inf"), dtype=compute, device=x.device)
-        )
-    ).to(T)
+    y = (x / x[:, None, :].amax(-1)).to(T)
 
     return y
 
@@ -326,10 +321,10 @@ def row_norm_max_backward_y_max_at_rows(
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     # y_max[n] = max[k](x[n, k])
-    # y_max_at[n] = argmax[k < D](x[n, k])
+    # y_max_at[n] = argmax[k](x[n, k])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_max, y_max_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
-    y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
+    y_max_at = y_max_at.to(tl.int64)
     tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
     tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
@@ -349,26 +344,24 @@ def row_norm_max_backward_y_max_at_loop(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
     # y_max[n] = max[k](x[n, k])
-    # y_max_at[n] = argmax[k < D](x[n, k])
+    # y_max_at[n] = argmax[k](x[n, k])
     if PASS <= 1:
         y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+        y_max_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
         for start in range(begin, end, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = (row < N) & (col < D)
             x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(
                 COMPUTE
             )
-            y_max_at_best, y_max_at_at = lib.first_max(
-                y_max_at_best, y_max_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
-            )
+            y_max_at_best, y_max_at_at = lib.next_max(y_max_at_best, y_max_at_at, x, col.to(PLACE))
         y_max, y_max_at = tl.reduce((y_max_at_best, y_max_at_at), 1, lib.first_max, keep_dims=True)
-        y_max_at = y_max_at.to(tl.int64)
+        y_max_at = tl.where(y_max_at < 0, begin, y_max_at).to(tl.int64)
         if PASS == 1:
             tl.store(y_max_at_best_ptr + row * PARTS + part, y_max, mask=row < N)
             tl.store(y_max_at_at_ptr + row * PARTS + part, y_max_at, mask=row < N)
@@ -383,7 +376,6 @@ def row_norm_max_backward_y_max_at_loop(
             (y_max_at_bests, y_max_at_ats), 1, lib.first_max, keep_dims=True
         )
     if PASS != 1:
-        y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at)
         tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
         tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
@@ -430,7 +422,7 @@ def row_norm_max_backward_dx_loop(
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -488,11 +480,11 @@ def row_norm_max_backward_dx_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(N, ROWS) * blocks:
+    if ticket < lib.blocks(N, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -781,6 +773,8 @@ def allocate_row_norm_max_backward(
     lib.check_size(y.shape[1], "row_norm_max_backward: y: dim 1 (D)", D, " (from x)")
     lib.check_size(dy.shape[0], "row_norm_max_backward: dy: dim 0 (N)", N, " (from x)")
     lib.check_size(dy.shape[1], "row_norm_max_backward: dy: dim 1 (D)", D, " (from x)")
+    if D <= 0:
+        raise ValueError(f"row_norm_max_backward: requires D > 0 (argmax over `k`): {D} <= {0}")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 
@@ -796,19 +790,11 @@ def row_norm_max_backward_reference(
     dy = dy.to(compute)
     N, D = x.shape
 
-    def first(largest, terms, there, start):
-        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-        if terms.shape[-1] == 0:
-            return torch.full(terms.shape[:-1], -1, device=terms.device)
-        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
-        hit = there & ((terms == best) | (terms != terms))
-        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
-
-    # y_max_at[n] = argmax[k < D](x[n, k])
-    y_max_at = first(True, x, True, 0)
+    # y_max_at[n] = argmax[k](x[n, k])
+    y_max_at = x.argmax(-1)
 
     # y_max[n] = max[k](x[n, k])
-    y_max = x.amax(-1) if D > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
+    y_max = x.amax(-1)
 
     # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     dy_max_sum = (dy * y).sum(-1)

@@ -59,7 +59,7 @@ def softmax_loop(
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -113,11 +113,11 @@ def softmax_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, x_row = D // VEC * VEC, x_row // VEC * VEC
     y_row = y_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
@@ -287,6 +287,8 @@ def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
     lib.check_dtype(x, "softmax: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     lib.check_rank(x, "softmax: x", 1, "[..., D]")
     D = x.shape[-1]
+    if D <= 0:
+        raise ValueError(f"softmax: requires D > 0 (max over `d`): {D} <= {0}")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -302,7 +304,7 @@ def softmax_reference(x: torch.Tensor) -> torch.Tensor:
     x = x.reshape(rows, D)
 
     # m[...] = max[d](x[..., d])
-    m = x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
+    m = x.amax(-1)
 
     # e[..., d] = exp(x[..., d] - m[...])
     e = torch.exp(x - m[:, None])
@@ -381,7 +383,7 @@ def softmax_backward_loop(
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part, begin, end = 0, 0, D
+    part, begin, end = 0, 0, tl.cast(D, tl.int64)
     if PASS > 0:
         part = tl.program_id(1).to(tl.int64)
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, end)
@@ -438,11 +440,11 @@ def softmax_backward_two_pass(
     # VEC divides these, so accesses are as wide: Triton by itself specialises on 16 alone.
     D, dy_row = D // VEC * VEC, dy_row // VEC * VEC
     y_row, dx_row = y_row // VEC * VEC, dx_row // VEC * VEC
-    blocks = tl.cdiv(D, BLOCK)
+    blocks = lib.blocks(D, BLOCK)
     # Tickets in the order in which programs start: none waits for one that has yet to start.
     ticket = tl.atomic_add(tickets_ptr, 1, sem="relaxed")
 
-    if ticket < tl.cdiv(rows, ROWS) * blocks:
+    if ticket < lib.blocks(rows, ROWS) * blocks:
         tile, part = ticket // blocks, ticket % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK

@@ -82,8 +82,8 @@ def swiglu_linear_tiles(
     up_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if gate_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -94,7 +94,7 @@ def swiglu_linear_tiles(
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         wg = tl.load(
@@ -129,7 +129,7 @@ def swiglu_linear_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -166,13 +166,13 @@ def choose_swiglu_linear(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors", 0, 2),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -201,7 +201,7 @@ def choose_swiglu_linear(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 16,
             BLOCK_N := min(2, max(1, N)) if M > N else 64 if M > 2 else 2048 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 2048 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes", 0, 2),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
@@ -209,7 +209,7 @@ def choose_swiglu_linear(
             BLOCK_N := max(16, min(64 if itemsize == 4 and not vectorized else 32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + 2 * BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers", 0, 2),
         ("large", gpu.shared >= 99 and itemsize <= 2,
@@ -319,7 +319,7 @@ def swiglu_linear_reference(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor)
     x = x.to(compute)
     wg = wg.to(compute)
     wu = wu.to(compute)
-    M, K = x.shape
+    M = x.shape[0]
     N = wg.shape[0]
 
     # gate[m, n] = sum[k](x[m, k] * wg[n, k])
@@ -446,8 +446,8 @@ def swiglu_linear_forward_tiles(
     up_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, K
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, K
     if gate_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, K)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -458,7 +458,7 @@ def swiglu_linear_forward_tiles(
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         wg = tl.load(
@@ -496,7 +496,7 @@ def swiglu_linear_forward_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(N, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -620,7 +620,7 @@ def swiglu_linear_forward_reference(
     x = x.to(compute)
     wg = wg.to(compute)
     wu = wu.to(compute)
-    M, K = x.shape
+    M = x.shape[0]
     N = wg.shape[0]
 
     # gate[m, n] = sum[k](x[m, k] * wg[n, k])
@@ -779,7 +779,7 @@ def swiglu_linear_backward_dup_strided(
     )
     inner = inner // VEC_DGATE * VEC_DGATE
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    tiles, spans = lib.blocks(inner, BLOCK), lib.blocks(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
     middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
@@ -1034,8 +1034,8 @@ def swiglu_linear_backward_dx_sum_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
     if dx_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1044,7 +1044,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dup = tl.load(
             dup_ptr + m * dup_m + k[None, :] * dup_n, mask=(m < M) & (k[None, :] < N), other=0.0
@@ -1071,7 +1071,7 @@ def swiglu_linear_backward_dx_sum_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1316,8 +1316,8 @@ def swiglu_linear_backward_dx_tiles(
     LANES: tl.constexpr = False, PARTS: tl.constexpr = 1, CHUNK=0, dx_sum2_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, N
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, N
     if dx_sum2_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, N)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1326,7 +1326,7 @@ def swiglu_linear_backward_dx_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dgate = tl.load(
             dgate_ptr + m * dgate_m + k[None, :] * dgate_n,
@@ -1358,7 +1358,7 @@ def swiglu_linear_backward_dx_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(M, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1451,8 +1451,8 @@ def swiglu_linear_backward_dwg_tiles(
     dwu_sum_parts_ptr=None,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time, of a CHUNK where PARTS share one."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    part, begin, end = tl.program_id(0) // (tiles_m * tiles_n), 0, M
+    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
+    part, begin, end = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64), 0, M
     if dwg_sum_parts_ptr is not None:
         begin, end = part * CHUNK, tl.minimum((part + 1) * CHUNK, M)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
@@ -1463,7 +1463,7 @@ def swiglu_linear_backward_dwg_tiles(
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(begin, end, BLOCK_K):
+    for start in range(begin, tl.cast(end, tl.int64), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dgate = tl.load(
             dgate_ptr + k[None, :] * dgate_m + m * dgate_m2,
@@ -1500,7 +1500,7 @@ def swiglu_linear_backward_dwg_combine(
     PARTS: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum, AHEAD at a time: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles_m, tiles_n = lib.blocks(N, BLOCK_M), lib.blocks(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1620,13 +1620,13 @@ def choose_swiglu_linear_backward_dx_sum(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -1654,14 +1654,14 @@ def choose_swiglu_linear_backward_dx_sum(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
             BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 163 and itemsize <= 2,
@@ -1797,13 +1797,13 @@ def choose_swiglu_linear_backward_dx(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -1833,14 +1833,14 @@ def choose_swiglu_linear_backward_dx(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 32,
             BLOCK_N := min(2, max(1, N)) if M > N else 128 if M > 2 else 4096 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 4096 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes"),
         ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
         ("large", gpu.shared >= 163 and itemsize <= 2,
@@ -1973,13 +1973,13 @@ def choose_swiglu_linear_backward_dwg(
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             min(min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), 4 if BLOCK_M <= 64 else 3),
-            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors", 0, 2),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
@@ -2006,7 +2006,7 @@ def choose_swiglu_linear_backward_dwg(
             BLOCK_M := min(4, lib.pow2(max(1, M))) if M <= N else 16,
             BLOCK_N := min(2, max(1, N)) if M > N else 64 if M > 2 else 2048 // min(128, max(16, lib.pow2(K))),
             BLOCK_K := 2048 // max(BLOCK_M, BLOCK_N), 4, 1, LANES=True,
-            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(16 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "lanes", 0, 2),
         ("split_pointers", gpu.shared >= 163 and itemsize <= 4, lib.tile(
@@ -2014,7 +2014,7 @@ def choose_swiglu_linear_backward_dwg(
             BLOCK_N := max(16, min(64 if itemsize == 4 and not vectorized else 32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if vectorized or (min(BLOCK_M, BLOCK_N) > 32 if itemsize == 4 else BLOCK_M + 2 * BLOCK_N <= 80) else min(64, 128 // itemsize),
             4, 4 if itemsize <= 2 or vectorized else 3 if BLOCK_M <= 32 else 1,
-            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K), lib.cdiv(K, 4096) if itemsize == 4 else 1)),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers", 0, 2),
         ("large", gpu.shared >= 99 and itemsize <= 2,

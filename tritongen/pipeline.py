@@ -158,7 +158,7 @@ def _items(
 
 
 @contextmanager
-def _spent_on(span: Span) -> Iterator[None]:
+def _spent_on(span: Span | None) -> Iterator[None]:
     """The op is named where the steps run out in what follows from it."""
     try:
         yield

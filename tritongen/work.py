@@ -75,7 +75,7 @@ def remembered(maxsize: int | None, each: int = 1) -> Callable[[Callable[P, R]],
         @lru_cache(maxsize=maxsize)
         def made(*args: Hashable) -> R:
             with uncounted():
-                return function(*args)  # type: ignore[call-arg]
+                return function(*args)  # type: ignore[call-arg,arg-type]
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:

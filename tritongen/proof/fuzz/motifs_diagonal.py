@@ -60,8 +60,8 @@ def _line(s: Sketch, x: Known, order: list[str], square: dict[str, str], k: str)
             "sum[{k} <= {j}]({term})": 1,
         }
     )
-    drawn = {"square": square, "one": {i: square[i]}}
-    drawn = {name: read(s, own, whole=1.0) for name, own in drawn.items() if f"{{{name}}}" in form}
+    over = {"square": square, "one": {i: square[i]}}
+    drawn = {name: read(s, own, whole=1.0) for name, own in over.items() if f"{{{name}}}" in form}
     return form.format(at=at, term=term, other=other, j=j, k=k, **drawn)
 
 
