@@ -10,7 +10,7 @@ import pytest
 
 from tritongen import pipeline
 from tritongen.proof.crosscompile import crosscompile
-from tritongen.proof.variants import may_run
+from tritongen.proof.variants import config_of, may_run
 from tritongen.schedule.rules import evaluate, names
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,19 @@ MOVING = """op moving_average<T: float>(x: T[N, L], const win: int = 2) -> y: T[
 def steps_of(name: str):
     built = pipeline.build((ROOT / "specs" / f"{name}.op").read_text(), name)
     return [step for plans in built.plans.values() for plan in plans for step in plan.steps]
+
+
+def test_lanes_multiply_by_themselves():
+    """Of sides of 16 and more Triton makes a product of tensor cores, in TF32; the proof forces none either."""
+    (step,), random = steps_of("matmul"), Random(0)
+    (lanes,) = (v for v in step.variants if v.name == "lanes")
+    for small in (False, True):
+        for _ in range(300):
+            facts = {n: random.choice(NUMBERS[1:]) for n in ("M", "N", "K", "batches", "sms")}
+            facts |= {"itemsize": 4, "vectorized": bool(random.randrange(2))}
+            if may_run(lanes, facts):
+                config = config_of(step, lanes, facts, small)
+                assert min(config["BLOCK_M"], config["BLOCK_N"]) < 16
 
 
 @pytest.mark.parametrize("name", SPECS.split())

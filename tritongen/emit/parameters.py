@@ -204,6 +204,7 @@ def spoken_names(context: Context, kernel: KernelPlan) -> set[str]:
     """Names that the spec gave: no variable of ours takes them."""
     spec = {p.name for p in context.op.params} | {o.name for o in context.op.outputs}
     spec |= {n.name for n in kernel.nests} | set(context.dims)
+    spec |= {d.name for d in context.op.defines}
     spec |= {s for d in context.dims.values() for p in d for s in symbol_names(p)}
     binders = (b for n in kernel.nests for b in (*n.box, *binders_of(n)))
     return spec | {b.index for b in binders if b.index != ir.BATCH}

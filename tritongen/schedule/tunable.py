@@ -49,6 +49,8 @@ def asked(step: Step, variant: Variant) -> set[str]:
     found |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
     found |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
     found |= {"BLOCK_K"} if any(kernel.pairs for kernel in kernels) else set()
+    # Of sides of 16 and more Triton makes a product of tensor cores, in TF32, where lanes were to multiply.
+    found |= {"BLOCK_M", "BLOCK_N"} if "LANES" in dict(variant.config) else set()
     return found
 
 
