@@ -70,17 +70,6 @@ def choose_moe_linear(
     M: int, N: int, segments: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
-    # by pointers, in the widest tiles
-    if (
-        gpu.shared >= 99
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
-    ):
-        return "large", lib.tile(
-            128, 256, 128 // itemsize, 8, 3, SEGMENTS=max(1, lib.pow2(segments)),
-        )  # fmt: skip
     # by pointers, in square tiles
     if (
         gpu.shared >= 99

@@ -5,7 +5,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "tritongen"
 LEAVES = {"errors", "faults", "files", "resources", "work"}
-FRONT = {"syntax", "ir", "check", "autodiff", "schedule", "reference", "emit", "pipeline"}
+FRONT = {"syntax", "ir", "check", "autodiff", "kernel", "schedule", "reference", "emit", "pipeline"}
 MAY_IMPORT = {
     "errors": set(),
     "faults": {"errors"},
@@ -17,9 +17,10 @@ MAY_IMPORT = {
     "check": LEAVES | {"syntax", "ir"},
     # The table writes derivatives in the language, and a gradient is read back from its text.
     "autodiff": LEAVES | {"ir", "syntax", "check"},
-    "schedule": LEAVES | {"ir"},
+    "kernel": LEAVES | {"ir"},
+    "schedule": LEAVES | {"ir", "kernel"},
     "reference": LEAVES | {"ir", "syntax", "schedule"},
-    "emit": LEAVES | {"ir", "syntax", "schedule", "reference"},
+    "emit": LEAVES | {"ir", "syntax", "kernel", "schedule", "reference"},
     "lib": set(),  # generated code imports these two: nothing of the compiler
     "runtime": {"files", "lib"},
 }

@@ -25,14 +25,14 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, denominator, evaluate, indices, substitute, walk
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
+from tritongen.ir.free import coordinates, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of, switch_of
 from tritongen.runtime.precision import f32_precision
-from tritongen.schedule.canonical import coordinates, free_indices, reads, tensors_read
 from tritongen.schedule.plan import KernelPlan, Plan, Step, Variant
 from tritongen.trace import Calls, Choice, Launch
 
 BY_TENSOR_CORES = frozenset(
-    "contraction taps persistent subtiles patches tf32x3 tf32x3_half".split()
+    "contraction taps persistent subtiles patches tf32x3 tf32x3_half fused".split()
 )
 SAMPLES = 24  # points an index, where the share of a guarded box is estimated
 

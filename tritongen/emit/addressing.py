@@ -47,8 +47,8 @@ from tritongen.ir.algebra import (
     walk as walk_poly,
 )
 from tritongen.ir.bounds import prove
+from tritongen.ir.free import binders_of
 from tritongen.ir.functions import ATOM, TERM
-from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
 
 

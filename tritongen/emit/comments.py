@@ -13,10 +13,10 @@ them. Not here: which statement has one (`KernelWriter.comment`).
 from __future__ import annotations
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.free import tensors_read
 from tritongen.ir.print import Dims, line_ast
 from tritongen.ir.print_poly import NotWritable
 from tritongen.reference.comments import commented
-from tritongen.schedule.canonical import tensors_read
 from tritongen.schedule.plan import Plan
 from tritongen.syntax.unparse import unparse
 

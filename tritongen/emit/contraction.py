@@ -37,8 +37,8 @@ from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, walk
+from tritongen.ir.free import coordinates, free_indices, tensors_read
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import coordinates, free_indices, tensors_read
 from tritongen.schedule.classes.contraction_operands import (
     PAIR,
     WHOLE,

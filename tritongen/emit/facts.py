@@ -18,11 +18,11 @@ from tritongen.emit.patches import covered_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, precedence_of, tuple_text, wrap
 from tritongen.ir.algebra import Idx, affine, indices, poly
+from tritongen.ir.free import reads, tensors_read
 from tritongen.ir.functions import TERM
 from tritongen.ir.nodes import BATCH, may_be_f64
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.classes.patches import operand, walked
 from tritongen.schedule.estimates import shared
 from tritongen.schedule.plan import KernelPlan, Order, Pack, Run, Sizes, Step, View
@@ -250,11 +250,15 @@ def _stride(step: Step, view: View, run: int) -> str:
 
 
 def touched(step: Step) -> tuple[str, ...]:
-    """Tensors that a step's kernels take, operands first; those of copies, which their launch alone knows."""
+    """Tensors that a step's kernels take, operands first; those of copies, which their launch alone knows.
+
+    Not what one of its kernels leaves for the next.
+    """
     copies = {p.stored: p.tensor for v in step.variants for p in v.packs if p.stored}
     names: dict[str, None] = {}
     nests = {id(n): n for k in step.kernels for n in k.nests}.values()  # kernels share theirs
     computed = {n.name for n in nests}
+    computed |= {name for v in step.variants for name, _, _ in v.scratch}
     for nest in nests:
         for tensor in sorted(tensors_read(nest.body)):
             if tensor not in computed:

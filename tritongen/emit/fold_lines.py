@@ -13,8 +13,8 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_fractional, poly, with_modulo
 from tritongen.ir.bounds import takes_all
+from tritongen.ir.free import free_indices, lines_of
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import free_indices, lines_of
 from tritongen.schedule.held import held_by
 
 

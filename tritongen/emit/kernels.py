@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tritongen.emit import lines, per_thread, scan, tiles, two_pass, walks
 from tritongen.emit.contraction import combine_view, contraction_view
+from tritongen.emit.fused import fused_view
 from tritongen.emit.kernel_writer import Context, KernelWriter
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.patches import patches_view
@@ -45,6 +46,7 @@ PRINTERS = {
     "tf32x3": tf32x3_view,
     "tf32x3_half": tf32x3_half_view,
     "nest": nest_view,
+    "fused": fused_view,
 }
 
 

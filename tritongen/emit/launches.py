@@ -191,6 +191,9 @@ def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:
     """The dims of a tensor as a kernel is given it; 0 of what is none."""
     if tensor in dict(step.merged):
         return 3
+    for own, _, shape in (each for v in step.variants for each in v.scratch):
+        if own == tensor:
+            return len(shape)
     view = step.seen_by(kernel, tensor)
     return len(context.dims.get(tensor, ()) if view is None else view.shape)
 

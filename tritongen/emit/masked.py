@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tritongen.emit.folds import IDENTITY
 from tritongen.ir import nodes as ir
-from tritongen.schedule.canonical import free_indices
+from tritongen.ir.free import free_indices
 from tritongen.schedule.plan import Axis
 
 UNKNOWN = None  # any number, or NaN

@@ -18,8 +18,8 @@ from tritongen.emit.tiles import counted_rows, name_axis, open_tile, view
 from tritongen.emit.view import KernelView, Store
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
+from tritongen.ir.free import free_indices
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.members import is_reducer
 
 

@@ -17,9 +17,9 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
 from tritongen.ir.dtypes import DTYPES, HALVES
+from tritongen.ir.free import binders_of
 from tritongen.ir.functions import ATOM
 from tritongen.ir.narrowing import by_bits, key_of
-from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
 
 TRITON_DTYPES = {d.name: f"tl.{d.triton}" for d in DTYPES.values()}

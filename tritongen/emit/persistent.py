@@ -24,7 +24,7 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.schedule.canonical import free_indices
+from tritongen.ir.free import free_indices
 from tritongen.schedule.classes.contraction_stages import parts_behind
 from tritongen.schedule.plan import View
 

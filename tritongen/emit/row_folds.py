@@ -32,8 +32,8 @@ from tritongen.emit.tiles import (
 )
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
+from tritongen.ir.free import tensors_read
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import tensors_read
 from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.held import held_by
 from tritongen.schedule.paired import state_of

@@ -18,8 +18,8 @@ from tritongen.emit.view import KernelView
 from tritongen.emit.window import WindowWriter, checked_sides, open_axes, windows_view
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, substitute
+from tritongen.ir.free import binders_of, reads
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import binders_of, reads
 
 
 def runs_view(writer: KernelWriter) -> KernelView:

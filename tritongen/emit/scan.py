@@ -29,8 +29,9 @@ from tritongen.emit.row_views import Fold, Tile, Variable, Walk
 from tritongen.emit.tiles import in_blocks, name_axis, open_tile, tile_view, wide_tensors
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
+from tritongen.ir.free import tensors_read
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import same, tensors_read
+from tritongen.schedule.canonical import same
 from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.members import is_reducer
 

@@ -18,8 +18,8 @@ from tritongen.emit.kernel_writer import KernelWriter
 from tritongen.emit.text import launch_text, wrap
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, indices, is_fractional, moved_by, poly, symbols
+from tritongen.ir.free import binders_of, coordinates, reads
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import binders_of, coordinates, reads
 
 
 class SlidingWriter(KernelWriter):

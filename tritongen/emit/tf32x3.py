@@ -25,7 +25,7 @@ from tritongen.emit.persistent import Load, describe, open_tiles, tiles_view
 from tritongen.emit.product_view import Factor, Split
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.schedule.canonical import free_indices
+from tritongen.ir.free import free_indices
 from tritongen.schedule.plan import View
 
 

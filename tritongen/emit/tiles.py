@@ -20,7 +20,7 @@ from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, template_of
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, indices, is_affine_map
-from tritongen.schedule.canonical import free_indices, reads, tensors_read
+from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
 

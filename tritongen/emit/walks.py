@@ -23,7 +23,7 @@ from tritongen.emit.tiles import (
     wide_tensors,
 )
 from tritongen.emit.view import KernelView
-from tritongen.schedule.canonical import free_indices, reads
+from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.plan import Level
 
 # What launches are told in which programs share rows.

@@ -32,8 +32,9 @@ from tritongen.ir.algebra import (
     symbols,
     walk,
 )
+from tritongen.ir.free import coordinates, reads, tensors_read
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import coordinates, reads, substitute_indices, tensors_read
+from tritongen.schedule.canonical import substitute_indices
 from tritongen.schedule.members import is_reducer
 
 TILE = "(ROWS, BLOCK)"

@@ -51,6 +51,11 @@ def descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], whole)
 
 
+def boxes(x: torch.Tensor, *sides: int) -> TensorDescriptor:
+    """A descriptor by boxes of these sides, one for each dim; of a copy where x is not aligned."""
+    return descriptor(x if is_aligned(x) else packed(x), *sides)
+
+
 # ---- matrices -----------------------------------------------------------------------------------
 def tiles(
     x: torch.Tensor, rows: int, cols: int, by_columns: bool = False

@@ -16,8 +16,9 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices, substitute
 from tritongen.ir.bounds import facts_of
+from tritongen.ir.free import free_indices
 from tritongen.proof.factors import products_of
-from tritongen.schedule.canonical import free_indices, from_zero
+from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import Virtual
 

@@ -1,7 +1,7 @@
 """Nests to a `Plan`: PASSES, canonical form, groups, steps. Every decision is data, with its reason; no text.
 
 `plan_op(op)` is the whole of it; `only="nest"` plans every step as the general nest, which the
-tests compare all others with.
+tests compare all others with, `only="fused"` chains of products as one kernel (`classes/fused.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import stable, stored
+from tritongen.ir.free import tensors_read
 from tritongen.ir.reads import switch_of
 from tritongen.ir.verify import verify
 from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.canonical import canonical, tensors_read
+from tritongen.schedule.canonical import canonical
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32
@@ -102,8 +103,7 @@ def split_dtypes(op: ir.Op) -> frozenset[str]:
 
 def precision_of(op: ir.Op, group: Group) -> str:
     """What decides how products of f32 are computed; nothing where the group has none."""
-    heads = group.nests[: group.products] if group.product else ()
-    switches = sorted({switch_of(head.fold) for head in heads if may_be_f32(head, op)})
+    switches = sorted({switch_of(head.fold) for head in group.heads if may_be_f32(head, op)})
     return (op.precision or switches[0]) if switches else ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
-from tritongen.schedule.canonical import binders_of, reads
+from tritongen.ir.free import binders_of, reads
 from tritongen.schedule.members import Group, fetches, is_reducer
 
 Apart = tuple[tuple[int, str], ...]  # number of the other group, the reason

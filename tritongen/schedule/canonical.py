@@ -11,11 +11,9 @@ split (`digits.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from math import prod
-from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -35,10 +33,8 @@ from tritongen.ir.algebra import (
     walk as walk_poly,
 )
 from tritongen.ir.bounds import Facts, simplify
+from tritongen.ir.free import binders_of, coordinates, free_indices, reads, tensors_read
 from tritongen.schedule.aside import names_of
-
-Lines = Mapping[str, tuple[tuple[Poly, ...], set[str]]]
-NO_LINES: Lines = MappingProxyType({})
 
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
@@ -206,60 +202,7 @@ def fresh(name: str, taken: set[str]) -> str:
     raise AssertionError
 
 
-# ---- what an expression depends on --------------------------------------------------------------
-def coordinates(expr: ir.Expr):
-    """Every Poly in an expression: coordinates of reads, guards, index values, binder ends."""
-    for node in ir.walk(expr):
-        match node:
-            case ir.Read(_, coords):
-                yield from coords
-            case ir.IndexValue(p):
-                yield p
-            case ir.Reduce(_, binders, guards):
-                yield from (g.poly for g in guards)
-                yield from (p for b in binders for p in (b.lo, b.hi))
-
-
-def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
-    """The indices an expression depends on, its own binders left out.
-
-    A read speaks of all its indices; one of `lines` only of what moves the line.
-    """
-    match expr:
-        case ir.Reduce(_, binders, guards, body):
-            inner = free_indices(body, lines).union(*(indices(g.poly) for g in guards))
-            return inner - {b.index for b in binders}
-        case ir.Read(tensor, coords) if tensor in lines:
-            own_coords, moved = lines[tensor]
-            places = zip(own_coords, coords, strict=True)
-            return set().union(*(indices(c) for own, c in places if indices(own) & moved))
-        case ir.Read(_, coords):
-            return set().union(*(indices(c) for c in coords))
-        case ir.IndexValue(p):
-            return set(indices(p))
-    return set().union(*(free_indices(part, lines) for part in ir.parts(expr)))
-
-
-def lines_of(nests: Iterable[ir.Nest]) -> Lines:
-    """Each line, of which those that it reads come first, with its coordinates and what moves it: looked at once."""
-    found: dict[str, tuple[tuple[Poly, ...], set[str]]] = {}
-    for nest in nests:
-        found[nest.name] = nest.coords, free_indices(nest.body, found)
-    return found
-
-
-def reads(expr: ir.Expr) -> list[ir.Read]:
-    return [node for node in ir.walk(expr) if isinstance(node, ir.Read)]
-
-
-def tensors_read(expr: ir.Expr) -> set[str]:
-    """Names of all tensors an expression reads, gathered indices included."""
-    names = {read.tensor for read in reads(expr)}
-    for p in coordinates(expr):
-        names |= {atom.tensor for atom in walk_poly(p) if hasattr(atom, "tensor")}
-    return names
-
-
+# ---- other indices -------------------------------------------------------------------------------
 def uncast(expr: ir.Expr) -> ir.Expr:
     """What is cast: a value itself, if it is not rounded to another type and then cast."""
     return expr.arg if isinstance(expr, ir.Cast) else expr
@@ -305,11 +248,6 @@ def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
     box = tuple(replace(b, index=names.get(b.index, b.index)) for b in nest.box)
     coords = tuple(substitute(c, values) for c in nest.coords)
     return replace(nest, box=box, coords=coords, body=substitute_indices(nest.body, values))
-
-
-def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
-    """Binders of the reducer at the root, if there is one."""
-    return nest.body.binders if isinstance(nest.body, ir.Reduce) else ()
 
 
 # ---- one name for one dim -----------------------------------------------------------------------

@@ -24,15 +24,8 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts, simplify
-from tritongen.schedule.canonical import (
-    binders_of,
-    coordinates,
-    digits_of,
-    fresh,
-    same,
-    unify,
-    with_indices,
-)
+from tritongen.ir.free import binders_of, coordinates
+from tritongen.schedule.canonical import digits_of, fresh, same, unify, with_indices
 
 
 def split_all(

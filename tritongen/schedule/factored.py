@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import reduce as fold
 
 from tritongen.ir import nodes as ir
-from tritongen.schedule.canonical import free_indices
+from tritongen.ir.free import free_indices
 
 
 def factored(op: ir.Op) -> ir.Op:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import binders_of, reads, tensors_read
-from tritongen.schedule.classes import CLASSES
+from tritongen.ir.free import binders_of, reads, tensors_read
+from tritongen.schedule.classes import CLASSES, fused
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
@@ -22,7 +22,10 @@ MOST_READS = 64  # that a temporary may be made of where it is computed anew by 
 def group(
     op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None = None
 ) -> tuple[Group, ...]:
-    """Groups in an order in which every stored value is written before it is read."""
+    """Groups in an order in which every stored value is written before it is read.
+
+    `only`: the one class that may take nests; "fused" takes chains of products, and leaves the rest to all others.
+    """
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
     gathered = {a.tensor for n in nests for a in fetches(n.body)}
@@ -31,6 +34,9 @@ def group(
     stored |= multiplied_again(nests, stored, facts)
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
+    chains = tuple(fused.chains(op, nests, facts)) if only == "fused" else ()
+    only = None if only == "fused" else only
+    stored -= frozenset().union(*chains) - outputs - gathered
     roots = [n for n in nests if is_reducer(n) or n.name in stored]
     virtual = Virtual(n for n in nests if n not in roots)
     places: dict[str, int] = {}
@@ -41,6 +47,12 @@ def group(
         return classify(together, virtual, by_name, facts, only, extending=True) is not None
 
     for root in roots:
+        if root.name in places:
+            continue
+        if chain := next((names for names in chains if root.name in names), None):
+            groups.append([n for n in roots if n.name in chain])
+            places |= dict.fromkeys(chain, len(groups) - 1)
+            continue
         read = sorted({places[t] for t in _read_by(root, virtual) if t in places})
         earliest = read[-1] if read else 0
         for place in range(earliest, len(groups)):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.schedule.canonical import tensors_read
+from tritongen.ir.free import tensors_read
 
 
 def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:

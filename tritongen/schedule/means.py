@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import tensors_read
+from tritongen.ir.free import tensors_read
 from tritongen.schedule.classes.rows import slid
 from tritongen.schedule.members import Group
 from tritongen.schedule.paired import Row, is_mean, pairs_of, row_of

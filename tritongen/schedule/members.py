@@ -23,7 +23,8 @@ from tritongen.ir.algebra import (
     poly,
 )
 from tritongen.ir.algebra import walk as walk_poly
-from tritongen.schedule.canonical import coordinates, substitute_indices, tensors_read
+from tritongen.ir.free import coordinates, tensors_read
+from tritongen.schedule.canonical import substitute_indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,14 @@ class Group:
     # The terms of a sum that tl.dot adds up in i32, where they may be too many for that, and the nests as loops take them
     terms: Poly | None = None
     loops: tuple[ir.Nest, ...] = ()
+
+    @property
+    def heads(self) -> tuple[ir.Nest, ...]:
+        """The sums of products, `products` of them."""
+        sums = (n for n in self.nests if isinstance(n.body, ir.Reduce) and n.body.op == "sum")
+        bodies = ((n, n.fold.body) for n in sums)
+        found = (n for n, e in bodies if isinstance(e, ir.Call) and e.fn in ("mul", "scaled"))
+        return tuple(found)[: self.products] if self.product is not None else ()
 
     @property
     def factors(self) -> Product:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import binders_of, free_indices, same, tensors_read
+from tritongen.ir.free import binders_of, free_indices, tensors_read
+from tritongen.schedule.canonical import same
 from tritongen.schedule.plan import Level, Pair
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, poly, size, symbols, text
 from tritongen.ir.bounds import Facts, require
-from tritongen.schedule.canonical import reads, same
+from tritongen.ir.free import reads
+from tritongen.schedule.canonical import same
 from tritongen.schedule.members import fetches
 from tritongen.schedule.plan import KernelPlan, Sizes, Step, View, stored_dims
 from tritongen.schedule.rules import conjuncts

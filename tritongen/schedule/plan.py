@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, poly
+from tritongen.kernel.nodes import Kernel
 
 Rule = str  # a size expression, parsed by schedule.rules
 
@@ -119,6 +120,8 @@ class KernelPlan:
     named: bool = False  # rows name their segments; else a tile looks up which have rows of it
     pairs: bool = False  # two terms of a factor lie in one element, and are loaded as one
     splits: bool = False  # several programs may share a sum, each with one CHUNK of its terms
+    kernel: Kernel | None = None  # of one that was lowered: its statements
+    boxes: tuple[str, ...] = ()  # and operands that it loads by descriptor, where their reads say
     lanes: bool = False  # lanes may multiply few rows or columns, without tensor cores
     # numbers of one program, from its batch digits alone
     lets: tuple[tuple[str, Poly], ...] = ()

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, symbols
-from tritongen.schedule.canonical import free_indices, tensors_read
+from tritongen.ir.free import free_indices, tensors_read
 
 # What costs no more than the multiplication that it would be an operand of.
 LIGHT = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where", "square"})

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
+from tritongen.ir.free import reads
 from tritongen.ir.nodes import BATCH_SIZE
-from tritongen.schedule.canonical import reads, same
+from tritongen.schedule.canonical import same
 from tritongen.schedule.members import fetches
 from tritongen.schedule.plan import Axis, View
 

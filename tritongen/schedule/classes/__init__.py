@@ -11,6 +11,7 @@ from tritongen.schedule.classes import (
     box,
     contraction,
     contractions,
+    fused,
     nest,
     pointwise,
     ragged,
@@ -21,6 +22,7 @@ from tritongen.schedule.classes import (
 )
 
 CLASSES = {
+    "fused": fused,
     "contraction": contraction,
     "contractions": contractions,
     "ragged": ragged,

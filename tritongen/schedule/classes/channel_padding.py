@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, size, symbols
-from tritongen.schedule.canonical import binders_of, coordinates, fresh, reads, same
+from tritongen.ir.free import binders_of, coordinates, reads
+from tritongen.schedule.canonical import fresh, same
 from tritongen.schedule.classes.patches import MOST_DIMS
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Pack, pack_dims, stored_dims

@@ -9,12 +9,8 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, affine, indices, poly
 from tritongen.ir.bounds import Facts, prove
-from tritongen.schedule.canonical import (
-    coordinates,
-    free_indices,
-    from_zero,
-    reads,
-)
+from tritongen.ir.free import coordinates, free_indices, reads
+from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes import channel_padding, contraction_variants, convolution, nest
 from tritongen.schedule.classes.scales import multiplied, scaled
 from tritongen.schedule.factored import factors_of

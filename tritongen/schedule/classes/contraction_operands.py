@@ -12,7 +12,8 @@ import operator
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
-from tritongen.schedule.canonical import free_indices, reads, substitute_indices, uncast
+from tritongen.ir.free import free_indices, reads
+from tritongen.schedule.canonical import substitute_indices, uncast
 from tritongen.schedule.members import Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of

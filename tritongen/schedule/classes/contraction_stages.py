@@ -17,7 +17,7 @@ from itertools import product
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.dtypes import DTYPES
-from tritongen.schedule.canonical import free_indices, reads
+from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
 from tritongen.schedule.rules import conjuncts, evaluate, names

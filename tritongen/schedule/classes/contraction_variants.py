@@ -599,7 +599,10 @@ def staged(stages: str, described: bool) -> str:
     return f"1 if itemsize == 4 and not vectorized else {stages}" if described else stages
 
 
-def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Variant, ...]:
+def by_pointers(
+    kernel: KernelPlan, times: str, described: bool, sums: int = 1
+) -> tuple[Variant, ...]:
+    """`sums`: accumulators that a tile holds; of two, those of 128 x 256 leave a thread no registers."""
     share = columns(kernel)
     deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
     parts = "PARTS * " if kernel.splits else ""
@@ -609,7 +612,7 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
         *(
             scaled_tiles(launch, times)
             if kernel.nests[0].fold.scale
-            else wide_tiles(share, launch, times, described)
+            else wide_tiles(share, launch, times, described)[sums - 1 :]
         ),
         # One wave of programs, or a line of 128 bytes of each row of k: 16 x 4096 x 4096 18.3 us (cuBLAS
         # 18.9), 64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133).

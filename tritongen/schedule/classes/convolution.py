@@ -29,7 +29,8 @@ from tritongen.ir.algebra import (
     size,
     substitute,
 )
-from tritongen.schedule.canonical import binders_of, fresh, reads
+from tritongen.ir.free import binders_of, reads
+from tritongen.schedule.canonical import fresh
 from tritongen.schedule.classes import channel_padding, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted, itemsizes
 from tritongen.schedule.classes.contraction_variants import added_up

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tritongen.schedule.canonical import (
-    reads,
-)
+from tritongen.ir.free import reads
 from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 

@@ -17,7 +17,8 @@ from typing import Any
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, substitute, symbols
 from tritongen.ir.bounds import Facts, require, simplify
-from tritongen.schedule.canonical import reads, same
+from tritongen.ir.free import reads
+from tritongen.schedule.canonical import same
 from tritongen.schedule.classes import contraction_operands, contraction_variants
 from tritongen.schedule.estimates import of_convolution
 from tritongen.schedule.members import Group, Product

@@ -7,9 +7,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, poly, size
 from tritongen.ir.functions import FUNCTIONS
-from tritongen.schedule.canonical import (
-    same,
-)
+from tritongen.schedule.canonical import same
 from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 from tritongen.schedule.views import accesses, digits_by_dim, views

@@ -112,7 +112,8 @@ def make(name, group, stores, dims, facts) -> Step:
         ("K", axes[3].extent),
         ("segments", axes[4].extent),
     )
-    variants = by_pointers(kernel, "batches * " if p.batch else "", False)
+    # A segment's sums stand apart from those of the segments before.
+    variants = by_pointers(kernel, "batches * " if p.batch else "", False, sums=2)
     if not named:
         variants = tuple(map(searching, variants))
     why = "a product of rows that lie in segments, each with a factor of its own"

@@ -10,14 +10,9 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, affine, indices, is_affine_map, poly, symbols
 from tritongen.ir.bounds import Facts
+from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.ir.reads import reads_of
-from tritongen.schedule.canonical import (
-    binders_of,
-    free_indices,
-    reads,
-    same,
-    tensors_read,
-)
+from tritongen.schedule.canonical import same
 from tritongen.schedule.classes import box
 from tritongen.schedule.classes import contraction as contractions
 from tritongen.schedule.images import with_images

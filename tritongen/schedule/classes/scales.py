@@ -15,7 +15,7 @@ from math import gcd
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Floor, Poly, index, indices, substitute_atoms, walk
 from tritongen.ir.bounds import Facts, simplify
-from tritongen.schedule.canonical import coordinates, free_indices
+from tritongen.ir.free import coordinates, free_indices
 from tritongen.schedule.classes.contraction_operands import stored_as
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Product

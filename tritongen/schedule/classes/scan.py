@@ -13,12 +13,8 @@ from dataclasses import dataclass, replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import affine, index, indices, is_size, substitute
 from tritongen.ir.bounds import Facts, prove
-from tritongen.schedule.canonical import (
-    free_indices,
-    rename_nest,
-    same,
-    substitute_indices,
-)
+from tritongen.ir.free import free_indices
+from tritongen.schedule.canonical import rename_nest, same, substitute_indices
 from tritongen.schedule.classes.rows import fold_state, is_alone, levels_of
 from tritongen.schedule.members import Group, Virtual, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant

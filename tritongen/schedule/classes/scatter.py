@@ -25,7 +25,8 @@ from tritongen.ir.algebra import (
     size,
 )
 from tritongen.ir.algebra import walk as walk_poly
-from tritongen.schedule.canonical import binders_of, free_indices, fresh, tensors_read, uncast
+from tritongen.ir.free import binders_of, free_indices, tensors_read
+from tritongen.schedule.canonical import fresh, uncast
 from tritongen.schedule.classes import box, nest, rows
 from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant

@@ -25,8 +25,9 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.bounds import Facts
+from tritongen.ir.free import binders_of, coordinates, reads
 from tritongen.ir.known import plainly_nonnegative, simplify
-from tritongen.schedule.canonical import binders_of, coordinates, reads, same
+from tritongen.schedule.canonical import same
 from tritongen.schedule.classes import box
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant

@@ -1,0 +1,23 @@
+"""Chains of a product, folds over its columns and a second product are one kernel, where that is asked for."""
+
+import pytest
+from fused_checks import BOUNDS, spec_of
+
+from tritongen import pipeline
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_chain_is_one_step(bound):
+    (step,) = pipeline.build(spec_of(bound), "f.op", only="fused").plans["f"][0].steps
+    assert step.skeleton == "fused" and step.stores == ("o",)
+
+
+def test_what_a_loop_computes_is_no_result():
+    text = spec_of("").replace("o: T[..., S, F]", "(o: T[..., S, F], s: f32[..., S, L])")
+    steps = pipeline.build(text, "f.op", only="fused").plans["f"][0].steps
+    assert all(step.skeleton != "fused" for step in steps)
+
+
+@pytest.mark.slow
+def test_each_variant(run_checks):
+    run_checks("fused_checks.py")

@@ -1,0 +1,576 @@
+"""A kernel of the IR (`tritongen/kernel`) as Triton lines.
+
+Input: a `KernelPlan` whose `kernel` is a lowered one. Output: its `KernelView`. A value over two indices is a tile of
+both, one over one index a row or a column; a loop's index is a row of one factor and a column of another, so each
+statement says in which *frame* it stands. A load stands in the outermost loop that moves it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tritongen.emit.fold_lines import end_text, guard_text, start_text
+from tritongen.emit.folds import MONOIDS
+from tritongen.emit.kernel_writer import Context, KernelWriter
+from tritongen.emit.text import wrap
+from tritongen.emit.tiles import view
+from tritongen.emit.view import KernelView
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, substitute
+from tritongen.ir.free import free_indices, tensors_read
+from tritongen.ir.functions import ATOM, TERM
+from tritongen.kernel.nodes import (
+    PARTS,
+    Fold,
+    Kernel,
+    Let,
+    Loop,
+    Stmt,
+    Store,
+    Walk,
+    carried,
+    is_dot,
+    statements,
+)
+from tritongen.kernel.parts import state_dims, state_name
+from tritongen.schedule.classes.contraction_operands import storage_dtype
+from tritongen.schedule.plan import KernelPlan
+
+LOG2E = "1.44269504"
+Frame = tuple[
+    str, str
+]  # the index along the rows and the one along the columns of a tile; "" for none
+
+
+@dataclass(slots=True)
+class Level:
+    """The lines of a loop's body, or of the kernel's, and what they loaded: by the frame that it was loaded in."""
+
+    index: str
+    lines: list[str] = field(default_factory=list)
+    caches: dict[Frame, dict[Any, str]] = field(default_factory=dict)
+    may_cut: bool = False  # whether whole blocks can be told from others
+    is_cut: bool = False  # and some line is for the others alone
+
+
+def fused_view(plain: KernelWriter) -> KernelView:
+    writer = FusedWriter(plain.context, plain.kernel)
+    writer.programs()
+    writer.body(writer.own.body)
+    writer.lines = writer.levels[0].lines
+    for w in writer.own.walks:  # of whose lanes nobody speaks: a descriptor loads all of them
+        name = writer.variables[w.index]
+        if w.block and not any(re.search(rf"\b{name}\[", x) for x in writer.lines):
+            writer.lines = [x for x in writer.lines if not x.strip().startswith(f"{name} = ")]
+    blocks = tuple(dict.fromkeys(w.block for w in writer.own.walks if w.block))
+    blocks += ("PARTS",) if any(w.extent == PARTS for w in writer.own.walks) else ()
+    lines = (*writer.scalars, *writer.lines)
+    doc = doc_of(writer.own, writer.variables)
+    return view(writer, {}, blocks, doc, lines=lines, setup=tuple(writer.setup))
+
+
+def doc_of(kernel: Kernel, called: Mapping[str, str]) -> str:
+    """What a program does."""
+    names = [called[w.index] for w in kernel.walks if w.how == "program"]
+    each = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    tiles = " by ".join(f"{w.block} {called[w.index]}" for w in kernel.walks if w.how == "tile")
+    loops = [
+        f"{w.block} {called[w.index]} a turn of its loop" for w in kernel.walks if w.how == "loop"
+    ][:1]
+    whole = [f"all {called[w.index]} at once" for w in kernel.walks if w.how == "whole"][:1]
+    of = f" of each {each}" if each else ""
+    return f"{tiles} a program{of}, {(loops or whole)[0]}."
+
+
+class FusedWriter(KernelWriter):
+    """Prints the statements of one kernel."""
+
+    def __init__(self, context: Context, kernel: KernelPlan):
+        states = {state_name(n.name): n for n in kernel.nests}
+        parts = {name: state_dims(n) for name, n in states.items()}
+        dtypes = {name: n.dtype for name, n in states.items()}
+        context = replace(
+            context, dims={**parts, **context.dims}, dtypes={**dtypes, **context.dtypes}
+        )
+        super().__init__(context, kernel)
+        assert kernel.kernel is not None
+        self.own: Kernel = kernel.kernel
+        self.nests = {n.name: n for n in kernel.nests}
+        self.variables = {w.index: self.index_name(w.index) for w in self.own.walks}
+        self.levels = [Level("")]
+        self.frame: Frame = ("", "")
+        self.frames: dict[str, Frame] = {}  # of the values so far
+        self.stops: dict[str, str] = {}  # where the loop over an index ends, as its masks say
+        self.masked: set[str] = set()  # values whose lanes outside hold what a maximum ignores
+        self.first: dict[str, str] = {}  # the first element of a tile
+        self.starts: dict[str, str] = {}  # and that of a loop's block
+        self.moving: dict[str, str] = {}  # maxima of the loop: by what sums are multiplied
+        self.setup: list[str] = []  # host lines that describe operands
+
+    # ---- programs
+    def programs(self) -> None:
+        """The indices of a program: tiles are the fastest to change, so that neighbours share what they loop over."""
+        grid = [w for w in self.own.walks if w.how in ("tile", "program")]
+        order = sorted(grid, key=lambda w: w.how == "program")
+        rest, line = "tl.program_id(0)", self.levels[0].lines.append
+        for k, w in enumerate(order):
+            extent, name = self.size(w.extent)[0], self.variables[w.index]
+            count = extent if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
+            if w.how == "tile":
+                count = self.assigned_in(0, f"{name}_tiles", f"tl.cdiv({extent}, {w.block})")
+            last = k == len(order) - 1
+            own = rest if last else f"{rest} % {count}"
+            if w.how == "program":
+                line(
+                    f"{name} = ({own}).to(tl.int64)"
+                    if " " in own
+                    else f"{name} = {own}.to(tl.int64)"
+                )
+                self.index[w.index] = name
+            else:
+                self.first[w.index] = self.assigned_in(
+                    0, f"first_{name}", f"{wrapped(own)} * {w.block}"
+                )
+                line(f"{name} = {self.first[w.index]} + tl.arange(0, {w.block}).to(tl.int64)")
+            if not last:
+                rest = self.assigned_in(0, self.fresh("program"), f"{rest} // {count}")
+        for w in self.own.walks:
+            if w.how == "whole":
+                line(f"{self.variables[w.index]} = tl.arange(0, {w.block}).to(tl.int64)")
+
+    def assigned_in(self, depth: int, wish: str, text: str) -> str:
+        name = self.variable(wish)
+        self.levels[depth].lines.append(f"{name} = {text}")
+        return name
+
+    # ---- frames
+    @contextmanager
+    def within(self, frame: Frame) -> Iterator[None]:
+        """Indices read as they lie in a frame."""
+        before = self.frame, dict(self.index), dict(self.axis_mask), self.cache, self.lines
+        self.enter(frame, len(self.levels) - 1)
+        yield
+        self.frame, self.index, self.axis_mask, self.cache, self.lines = before
+
+    def enter(self, frame: Frame, depth: int) -> None:
+        level = self.levels[depth]
+        self.frame, self.lines = frame, level.lines
+        self.cache = level.caches.setdefault(frame, {})
+        for side, name in zip(("[:, None]", "[None, :]"), frame, strict=True):
+            if name:
+                self.index[name] = f"{self.variables[name]}{side}"
+                extent = self.stops.get(name) or self.size(self.own.walk(name).extent)[0]
+                self.axis_mask[name] = f"{self.index[name]} < {extent}"
+
+    def frame_of(self, names: Sequence[str] | set[str]) -> Frame:
+        """The frame of a value over these indices, in the order of the walks."""
+        own = [w.index for w in self.own.walks if w.index in names and w.how != "program"]
+        if len(own) == 2:
+            return own[0], own[1]
+        if not own:
+            return "", ""
+        rows = next(w.index for w in self.own.walks if w.how != "program")
+        return (own[0], "") if own[0] == rows else ("", own[0])
+
+    # ---- values
+    def expr(self, e: ir.Expr) -> tuple[str, int]:
+        match e:
+            case ir.Read(tensor) if tensor in self.frames:
+                own, here = self.frames[tensor], self.frame
+                turned = own[0] and own[0] == here[1] or own[1] and own[1] == here[0]
+                return (
+                    (f"tl.trans({self.values[tensor][0]})", ATOM) if turned else self.values[tensor]
+                )
+            case ir.Call("exp", (ir.Call("sub", (x, ir.Read(m))),)) if m in self.moving:
+                return f"tl.exp2({wrap(self.expr(x), TERM)} * {LOG2E} - {m}_base)", ATOM
+        return super().expr(e)
+
+    def read(self, read: ir.Read, cast: str = "") -> str:
+        """A load, in front of the loops that do not move it, once for all frames in which it lies alike."""
+        moved = set().union(*(indices(c) for c in read.coords))
+        depth = max((k for k, level in enumerate(self.levels) if level.index in moved), default=0)
+        level, lines, cache = self.levels[depth], self.lines, self.cache
+        rows, columns = (name if name in moved else "" for name in self.frame)
+        self.lines, self.cache = level.lines, level.caches.setdefault((rows, columns), {})
+        name = super().read(read, cast)
+        self.lines, self.cache = lines, cache
+        return name
+
+    def load(self, read: ir.Read, cast: str = "") -> str:
+        """By descriptor, where the plan says so: zeros outside."""
+        if not self.is_described(read.tensor):
+            return super().load(read, cast)
+        corner, sides, dims = list[str](), list[str](), list[str]()
+        for c in read.coords:
+            own = [w for w in self.own.walks if w.how != "program" and w.index in indices(c)]
+            if not own:
+                corner.append(f"{wrapped(self.size(c)[0])}.to(tl.int32)")
+                sides.append("1")
+                continue
+            (walk,) = own
+            corner.append(
+                {"tile": self.first.get(walk.index, ""), "whole": "0"}.get(
+                    walk.how, self.starts.get(walk.index, "")
+                )
+            )
+            sides.append(f'config["{walk.block}"]')
+            dims.append(walk.index)
+        name = self.described(read.tensor, sides)
+        blocks = ", ".join(self.own.walk(d).block for d in dims)
+        text = f"{name}.load([{', '.join(corner)}]).reshape({blocks})"
+        text += ".T" if tuple(dims) != self.frame else ""
+        return self.converted((text, ATOM), read, cast) if cast else text
+
+    def is_described(self, tensor: str) -> bool:
+        return tensor in self.kernel.boxes
+
+    def described(self, tensor: str, sides: list[str]) -> str:
+        """The parameter of a descriptor, which the host makes."""
+        key = str(id(self.args.pointers)), f"{tensor} tiles"
+        if key not in self.given:
+            name = self.given[key] = self.names.free(f"{tensor}_tiles")
+            self.args.pointers[name] = name
+            self.setup.append(f"{name} = lib.boxes({tensor}, {', '.join(sides)})")
+        return self.given[key]
+
+    # ---- statements
+    def body(self, body: Sequence[Stmt]) -> None:
+        for stmt in body:
+            match stmt:
+                case Let(name):
+                    self.frames.pop(name, None)
+                    with self.within(self.frame_of(stmt.axes)):
+                        self.value(self.nests[name])
+                        self.frames[name] = self.frame
+                case Fold():
+                    self.fold(stmt)
+                case Store():
+                    self.store_block(stmt)
+                case Loop():
+                    self.loop(stmt)
+
+    def store_block(self, s: Store) -> None:
+        checks = [f"{self.first.get(x, self.variables[x])} == 0" for x in s.once]
+        nest = self.nests[s.value or s.tensor]
+        with self.within(self.frame_of(s.axes)):
+            shown = self.expr(ir.Read(nest.name, (), None, ""))[0]
+            self.store(replace(nest, name=s.tensor, coords=s.coords), shown, checks)
+
+    def symbol(self, name: str) -> str:
+        """A size; how many programs share a loop is in the config."""
+        return name if name == "PARTS" else super().symbol(name)
+
+    def loop(self, loop: Loop) -> None:
+        walk = self.own.walk(loop.index)
+        outer = self.levels[-1]
+        states = carried(self.own, loop)
+        for f in states:
+            self.open_state(f)
+        start = self.variable(
+            "start" if len(self.levels) == 1 else f"start_{self.variables[loop.index]}"
+        )
+        self.starts[loop.index] = start
+        first, stop, whole = self.ends(loop, walk)
+        level = Level(loop.index, may_cut=bool(whole) and len(self.levels) == 1)
+        self.levels.append(level)
+        level.lines.append(
+            f"{self.variables[loop.index]} = {start} + tl.arange(0, {walk.block}).to(tl.int64)"
+        )
+        self.body(loop.body)
+        self.levels.pop()
+        lines = [f"    {line}" for line in level.lines]
+        if level.is_cut:
+            cut = self.assigned_in(-1, self.fresh("whole"), whole)
+            outer.lines.append("# Whole blocks go without a mask; then the rest.")
+            outer.lines.append("for masked in tl.static_range(2):")
+            ends = f"{cut} if masked else {first}, {stop} if masked else {cut}"
+            outer.lines.append(f"    for {start} in range({ends}, {walk.block}):")
+            outer.lines += [f"    {line}" for line in lines]
+        else:
+            outer.lines.append(f"for {start} in range({first}, {stop}, {walk.block}):")
+            outer.lines += lines
+        self.stops.pop(loop.index, None)
+        self.assigned.discard(start)
+        for f in states:
+            self.close_state(f)
+
+    def ends(self, loop: Loop, walk: Walk) -> tuple[str, str, str]:
+        """Where a loop begins and ends, and up to where its blocks are whole; "" where none is known to be.
+
+        Blocks of which no row of the tile has a term are not visited.
+        """
+        stop = extent = self.size(walk.extent)[0]
+        first, cut = "0", [stop]
+        if loop.part:
+            chunk = self.assigned_in(
+                -1, "chunk", f"tl.cdiv({extent}, PARTS * {walk.block}) * {walk.block}"
+            )
+            first = self.assigned_in(
+                -1, "first", f"{self.variables[loop.part]}.to(tl.int32) * {chunk}"
+            )
+            stop = f"tl.minimum({extent}, {first} + {chunk})"
+            cut = [stop]
+        for guard in loop.within:
+            weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(loop.index))
+            if guard.op != ">=" or weight not in (poly(1), poly(-1)):
+                continue
+            rest = guard.poly - weight * poly(Idx(loop.index))
+            end = self.farthest(rest + 1 if weight == poly(-1) else -rest, weight == poly(-1))
+            if weight == poly(-1):
+                stop = f"tl.minimum({stop}, {end})"
+                cut.append(self.farthest(rest + 1, False))
+            else:
+                first = f"tl.maximum({first}, {end})"
+        if stop != extent:
+            stop = self.assigned_in(-1, self.fresh("stop"), stop)
+            self.stops[loop.index] = stop
+        if first not in ("0", "first"):
+            first = self.assigned_in(
+                -1, self.fresh("first"), f"{first} // {walk.block} * {walk.block}"
+            )
+        bounded = {g for g in loop.within if not self.is_end(g, loop.index)}
+        folds = (f.value.guards for f in carried(self.own, loop))
+        if (
+            first not in ("0", "first")
+            or bounded
+            or any(set(own) - set(loop.within) for own in folds)
+        ):
+            return first, stop, ""
+        least = cut[0]
+        for end in cut[1:]:
+            least = f"tl.minimum({least}, {end})"
+        least = f"{wrapped(least)} // {walk.block} * {walk.block}"
+        return first, stop, f"tl.maximum({first}, {least})" if loop.part else least
+
+    def is_end(self, guard: ir.Guard, loop: str) -> bool:
+        """Whether a guard says where the loop ends, and nothing else."""
+        weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(loop))
+        return guard.op == ">=" and weight == poly(-1)
+
+    def farthest(self, end: Poly, largest: bool) -> str:
+        """The largest or the smallest value of an end among the lanes of the tile."""
+        names = [n for n in indices(end) if self.own.walk(n).how != "program"]
+        weights = {
+            a.name: w for a, w in (affine(end) or ({}, None))[0].items() if isinstance(a, Idx)
+        }
+        if (
+            len(names) == 1
+            and names[0] in self.first
+            and weights.get(names[0]) in (poly(1), poly(-1))
+        ):
+            (name,) = names
+            own = index(self.first[name])
+            if (weights[name] == poly(1)) is largest:  # the last row of the tile
+                walk, wish = self.own.walk(name), f"end_{self.variables[name]}"
+                if wish not in self.index:
+                    stop = f"tl.minimum({self.first[name]} + {walk.block}, {self.size(walk.extent)[0]})"
+                    self.index[wish] = self.assigned_in(-1, wish, stop)
+                own = index(wish) - 1
+            self.index[self.first[name]] = self.first[name]
+            return self.size(substitute(end, {name: own}))[0]
+        if not names:
+            with self.within(("", "")):
+                return f"{wrapped(self.size(end)[0])}.to(tl.int32)"
+        frame = self.frame_of(set(names))
+        with self.within(frame):
+            text, mask = self.size(end)[0], self.mask(frozenset(names))
+            least = "0" if largest else self.size(self.own.walk(names[0]).extent)[0]
+        fold = "max" if largest else "min"
+        return f"tl.{fold}(tl.where({mask}, {text}, {least})).to(tl.int32)"
+
+    # ---- folds
+    def fold(self, f: Fold) -> None:
+        nest = self.nests[f.name]
+        loops = [level.index for level in self.levels[1:]]
+        held = any(x in loops for x in f.over)
+        dot = is_dot(f, self.own)
+        if dot:
+            text = self.product(f, held)
+        else:
+            frame = self.frame_of({*f.axes, *f.over})
+            with self.within(frame), self.computing(f.name):
+                term, axis = self.term(f), frame.index(f.over[0])
+                text = end_text(self, nest, term, axis)
+                if self.is_shift(f) and self.is_followed(f):
+                    text = f"tl.max({term}, {axis}, keep_dims=True)"
+        line = self.levels[-1].lines.append
+        result = self.frame_of(f.axes) if dot else self.folded(f)
+        if not held:
+            line_before = self.comment(f.name)
+            self.levels[-1].lines += line_before
+            self.frames.pop(f.name, None)
+            self.values[f.name] = (self.assigned_in(-1, f.name, text), ATOM)
+            self.frames[f.name] = result
+            return
+        self.levels[-1].lines += self.comment(f.name)
+        if f.value.op == "max" and self.is_shift(f):
+            self.move(f, text)
+        elif dot:
+            line(f"{f.name} = {text}")
+        else:
+            moved = f"{f.name} * {self.moving[f.moved_by]}" if f.moved_by else f.name
+            kind = ir.kind_of(nest.dtype, self.op)
+            both = MONOIDS[f.value.op].combine[kind].format(a=moved, b=text)
+            line(f"{f.name} = {both}")
+
+    def folded(self, f: Fold) -> Frame:
+        """The frame of what a tile folds to: a column of rows, or a row of columns."""
+        rows, columns = self.frame_of({*f.axes, *f.over})
+        return ("", columns) if rows == f.over[0] else (rows, "")
+
+    def is_shift(self, f: Fold) -> bool:
+        """Whether sums move with a maximum."""
+        return any(isinstance(s, Fold) and s.moved_by == f.name for s in statements(self.own.body))
+
+    def is_followed(self, f: Fold) -> bool:
+        """Whether each result that a maximum leads to has a sum that moves with it: a NaN is in that."""
+        moved = {
+            s.name
+            for s in statements(self.own.body)
+            if isinstance(s, Fold) and s.moved_by == f.name
+        }
+        stored = [s.tensor for s in statements(self.own.body) if isinstance(s, Store)]
+        led = [self.leads(tensor) for tensor in stored]
+        return all(own & moved for own in led if f.name in own)
+
+    def leads(self, name: str) -> set[str]:
+        """The values that one follows from, itself among them."""
+        found, ahead = set[str](), [name]
+        while ahead:
+            own = ahead.pop()
+            if own in self.nests and own not in found:
+                found.add(own)
+                ahead += tensors_read(self.nests[own].body)
+        return found
+
+    def move(self, f: Fold, text: str) -> None:
+        """A maximum, by which the sums are multiplied that move with it; -inf, as of no term yet, moves nothing."""
+        line = self.levels[-1].lines.append
+        new, base = f"{f.name}_new", f"{f.name}_base"
+        line(f"{new} = tl.maximum({f.name}, {text})")
+        line(f'{base} = tl.where({new} == float("-inf"), 0.0, {new} * {LOG2E})')
+        line(f"{f.name}_moved = tl.exp2({f.name} * {LOG2E} - {base})")
+        line(f"{f.name} = {new}")
+        self.moving[f.name] = f"{f.name}_moved"
+
+    def term(self, f: Fold) -> str:
+        """The terms of a fold in its frame, where a lane has none the identity."""
+        value = f.value.body
+        mask = self.terms_mask(f)
+        out = self.expr(value)[0]
+        if not self.strong(value):
+            out = self.full(value, value.dtype)
+        if not mask or (f.moved_by and f.moved_by in self.masked):
+            return out
+        start = start_text(self, self.nests[f.name], value.dtype)
+        masked = f"tl.where({mask}, {out}, {start})"
+        if f.value.op == "max" and isinstance(value, ir.Read) and self.masks_all(f, value.tensor):
+            self.masked.add(f.name)
+            self.where_masked(f"{out} = {masked}")
+            return out
+        return masked
+
+    def terms_mask(self, f: Fold) -> str:
+        guards = [guard_text(self, g) for g in f.value.guards]
+        return self.mask(frozenset(f.over), guards)
+
+    def masks_all(self, f: Fold, value: str) -> bool:
+        """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
+        if value not in self.frames:
+            return False
+        for s in statements(self.own.body):
+            match s:
+                case Fold(name, body) if self.follows(body, value) and name != f.name:
+                    if s.moved_by != f.name:
+                        return False
+                case Store(tensor) if tensor == value:
+                    return False
+        return True
+
+    def follows(self, e: ir.Expr, value: str) -> bool:
+        read = tensors_read(e)
+        lines = (self.nests[t] for t in read if t in self.nests)
+        return value in read or any(
+            not isinstance(n.body, ir.Reduce) and self.follows(n.body, value) for n in lines
+        )
+
+    # ---- products
+    def product(self, f: Fold, held: bool) -> str:
+        left, right = f.value.factors
+        (over,) = f.over
+        rows, columns = self.frame_of(f.axes)
+        if columns in free_indices(left):
+            left, right = right, left
+        narrow = storage_dtype(left, right, self.op)
+        sides = [
+            self.factor(f, e, frame, narrow)
+            for e, frame in ((left, (rows, over)), (right, (over, columns)))
+        ]
+        state = ""
+        if held:
+            state = f", {f.name} * {self.moving[f.moved_by]}" if f.moved_by else f", {f.name}"
+        return f"tl.dot({', '.join(sides)}{state})"
+
+    def factor(self, f: Fold, e: ir.Expr, frame: Frame, narrow: str) -> str:
+        """A tile of a factor; 0 where there is no term, since 0 * NaN is no 0."""
+        (over,) = f.over
+        inner = e.arg if isinstance(e, ir.Cast) and e.arg.dtype == narrow else e
+        with self.within(frame), self.computing(f.name):
+            tensor = inner.tensor if isinstance(inner, ir.Read) else ""
+            loaded = bool(tensor) and tensor not in self.frames
+            own = {*frame}
+            guards = [g for g in f.value.guards if tile_indices(g, self.own) <= own]
+            if loaded and not guards:
+                self.fill[tensor] = 0
+            text = self.expr(inner)[0]
+            # A descriptor knows where a tensor ends, and not where the terms of this tile do.
+            ends = loaded and over in self.stops and self.is_described(tensor)
+            if (f.moved_by in self.masked) if not loaded else not (guards or ends):
+                return text
+            mask = self.mask(frozenset([over]), [guard_text(self, g) for g in guards])
+            if not loaded or guards:
+                return f"tl.where({mask}, {text}, 0.0)"
+            self.where_masked(f"{text} = tl.where({mask}, {text}, 0.0)")
+            return text
+
+    def where_masked(self, line: str) -> None:
+        """A line for blocks that are not whole."""
+        level = self.levels[-1]
+        if level.may_cut:
+            level.is_cut = True
+            self.line("if masked:")
+            line = f"    {line}"
+        self.line(line)
+
+    # ---- states
+    def open_state(self, f: Fold) -> None:
+        nest = self.nests[f.name]
+        rows, columns = self.frame_of(f.axes) if is_dot(f, self.own) else self.folded(f)
+        shape = ", ".join(self.own.walk(i).block if i else "1" for i in (rows, columns))
+        dtype = self.dtype(nest.dtype)
+        start = start_text(self, nest, nest.dtype)
+        name = self.variable(f.name)
+        text = (
+            f"tl.zeros(({shape}), {dtype})"
+            if start == "0.0"
+            else f"tl.full(({shape}), {start}, {dtype})"
+        )
+        self.levels[-1].lines.append(f"{name} = {text}")
+        self.values[f.name], self.frames[f.name] = (name, ATOM), (rows, columns)
+
+    def close_state(self, f: Fold) -> None:
+        """Behind the loop a maximum is itself again."""
+        self.values[f.name] = (f.name, ATOM)
+        self.moving.pop(f.name, None)
+
+
+def tile_indices(guard: ir.Guard, kernel: Kernel) -> set[str]:
+    return {i for i in indices(guard.poly) if kernel.walk(i).how != "program"}
+
+
+def wrapped(text: str) -> str:
+    return f"({text})" if " " in text else text

@@ -1,0 +1,74 @@
+"""What an expression depends on: its indices, and the tensors that it reads.
+
+Input: an expression or nests. Output: names. Not here: what is proven of them (`bounds.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, indices
+from tritongen.ir.algebra import walk as walk_poly
+
+Lines = Mapping[str, tuple[tuple[Poly, ...], set[str]]]
+NO_LINES: Lines = MappingProxyType({})
+
+
+def coordinates(expr: ir.Expr):
+    """Every Poly in an expression: coordinates of reads, guards, index values, binder ends."""
+    for node in ir.walk(expr):
+        match node:
+            case ir.Read(_, coords):
+                yield from coords
+            case ir.IndexValue(p):
+                yield p
+            case ir.Reduce(_, binders, guards):
+                yield from (g.poly for g in guards)
+                yield from (p for b in binders for p in (b.lo, b.hi))
+
+
+def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
+    """The indices an expression depends on, its own binders left out.
+
+    A read speaks of all its indices; one of `lines` only of what moves the line.
+    """
+    match expr:
+        case ir.Reduce(_, binders, guards, body):
+            inner = free_indices(body, lines).union(*(indices(g.poly) for g in guards))
+            return inner - {b.index for b in binders}
+        case ir.Read(tensor, coords) if tensor in lines:
+            own_coords, moved = lines[tensor]
+            places = zip(own_coords, coords, strict=True)
+            return set().union(*(indices(c) for own, c in places if indices(own) & moved))
+        case ir.Read(_, coords):
+            return set().union(*(indices(c) for c in coords))
+        case ir.IndexValue(p):
+            return set(indices(p))
+    return set().union(*(free_indices(part, lines) for part in ir.parts(expr)))
+
+
+def lines_of(nests: Iterable[ir.Nest]) -> Lines:
+    """Each line, of which those that it reads come first, with its coordinates and what moves it: looked at once."""
+    found: dict[str, tuple[tuple[Poly, ...], set[str]]] = {}
+    for nest in nests:
+        found[nest.name] = nest.coords, free_indices(nest.body, found)
+    return found
+
+
+def reads(expr: ir.Expr) -> list[ir.Read]:
+    return [node for node in ir.walk(expr) if isinstance(node, ir.Read)]
+
+
+def tensors_read(expr: ir.Expr) -> set[str]:
+    """Names of all tensors an expression reads, gathered indices included."""
+    names = {read.tensor for read in reads(expr)}
+    for p in coordinates(expr):
+        names |= {atom.tensor for atom in walk_poly(p) if hasattr(atom, "tensor")}
+    return names
+
+
+def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
+    """Binders of the reducer at the root, if there is one."""
+    return nest.body.binders if isinstance(nest.body, ir.Reduce) else ()

@@ -1,0 +1,238 @@
+"""Nests and walks to a kernel: one lowering for all classes.
+
+    lower("softmax", nests, (Walk("n", N, "tile", "ROWS"), Walk("d", D, "loop", "BLOCK")), stores=("y",))
+
+Input: canonical nests (one reducer each, at the root), in an order in which every value stands behind what it reads; a
+walk for each of their indices; the values that are stored. Output: a `Kernel`.
+
+Each value is placed at the innermost level that one of its indices asks for. A reducer over a looped index is a fold that
+the loop carries. A value that waits for a fold waits for the next loop over that index, unless it only moves with the
+fold. A value inside a loop is computed in each loop that needs it.
+
+Not here: which walks are good (`schedule`), addresses and masks (`emit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.free import binders_of, tensors_read
+from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, Walk
+
+
+class CannotLower(Exception):
+    """These walks make no kernel of these nests; the message says why."""
+
+
+def lower(
+    name: str, nests: Sequence[ir.Nest], walks: Sequence[Walk], stores: Sequence[str]
+) -> Kernel:
+    """The kernel that computes `stores`; CannotLower where the walks allow none."""
+    lowering = _Lowering({n.name: n for n in nests}, tuple(walks), frozenset(stores))
+    return Kernel(name, tuple(walks), tuple(lowering.kernel()))
+
+
+@dataclass(slots=True)
+class _Lowering:
+    nests: dict[str, ir.Nest]
+    walks: tuple[Walk, ...]
+    stores: frozenset[str]
+    loops: tuple[str, ...] = ()
+    over: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: all its indices
+    reads: dict[str, frozenset[str]] = field(default_factory=dict)  # of each nest: others of these
+    moved: dict[str, str] = field(default_factory=dict)  # sums, and the maxima that they move with
+
+    def kernel(self) -> list[Stmt]:
+        walked = {w.index: w for w in self.walks}
+        self.loops = tuple(w.index for w in self.walks if w.how == "loop")
+        for n in self.nests.values():
+            ranges = (*n.box, *binders_of(n))
+            for b in ranges:
+                if b.index not in walked or b.lo.terms or walked[b.index].extent != b.hi:
+                    raise CannotLower(f"{n.name}: no walk covers the range of {b.index}")
+            self.over[n.name] = frozenset(b.index for b in ranges)
+            self.reads[n.name] = frozenset(tensors_read(n.body) & self.nests.keys() - {n.name})
+        programs = {w.index for w in self.walks if w.how in ("program", "tile")}
+        for n in self.nests.values():
+            if own := programs & {b.index for b in binders_of(n)}:
+                raise CannotLower(f"{n.name} is folded over {min(own)}, which programs share")
+        return self.body(self.stores, frozenset(), frozenset())
+
+    # ---- one level
+    def body(
+        self, wanted: Iterable[str], opened: frozenset[str], known: frozenset[str]
+    ) -> list[Stmt]:
+        """The statements that compute the wanted values, inside of the loops that are open; `known`: what is there."""
+        out: list[Stmt] = []
+        done = set(known)
+        left = [n for n in self.needed(wanted, done) if not self.inside(n, opened)]
+        while left:
+            here = next(
+                (n for n in left if self.loop_of(n, opened) is None and self.ready(n, done)), None
+            )
+            if here is not None:
+                out += self.statements(here)
+                done.add(here)
+                left.remove(here)
+                continue
+            found = next(
+                filter(None, (self.together(x, left, opened, done) for x in self.loops)), None
+            )
+            if found is None:
+                raise CannotLower(f"{left[0]} waits for a value that no loop gives")
+            index, roots = found
+            out.append(self.loop(index, roots, opened, frozenset(done)))
+            out += [
+                self.store(n)
+                for n in left
+                if n in roots and self.carrier(n) == index and n in self.stores
+            ]
+            done |= roots
+            left = [n for n in left if n not in roots]
+        return out
+
+    def needed(self, wanted: Iterable[str], done: set[str]) -> list[str]:
+        """The wanted values and those that they read, in order."""
+        found, ahead = set[str](), list(wanted)
+        while ahead:
+            name = ahead.pop()
+            if name not in found | done:
+                found.add(name)
+                ahead += self.reads[name]
+        return [name for name in self.nests if name in found]
+
+    def loop_of(self, name: str, opened: frozenset[str]) -> str | None:
+        """The outermost loop that a value needs and that is not open."""
+        return next((x for x in self.loops if x in self.over[name] - opened), None)
+
+    def inside(self, name: str, opened: frozenset[str]) -> bool:
+        """Whether each loop that needs a value computes it: it is not stored, and it has an index of a closed loop."""
+        own = {b.index for b in self.nests[name].box}
+        return name not in self.stores and bool(own & set(self.loops) - opened)
+
+    def ready(self, name: str, done: set[str]) -> bool:
+        return self.reads[name] <= done
+
+    # ---- loops
+    def together(
+        self, index: str, left: list[str], opened: frozenset[str], done: set[str]
+    ) -> tuple[str, set[str]] | None:
+        """The loop over an index, and the values that its next turn can compute: those that wait for no fold of its own."""
+        roots: set[str] = set()
+        for name in left:
+            if self.loop_of(name, opened) != index:
+                continue
+            waits = self.outside(name, index, done)
+            moved = {m for m in waits & roots if self.moves(name, m)}
+            if waits <= moved:
+                roots.add(name)
+                self.moved |= dict.fromkeys([name], *moved) if moved else {}
+        return (index, roots) if roots else None
+
+    def outside(self, name: str, index: str, done: set[str]) -> set[str]:
+        """The values that are not there yet and that the loop does not compute by the way."""
+        found, seen, ahead = set[str](), set[str](), list(self.reads[name])
+        while ahead:
+            other = ahead.pop()
+            if other in done or other in seen:
+                continue
+            seen.add(other)
+            if index in {b.index for b in self.nests[other].box} and other not in self.stores:
+                ahead += self.reads[other]
+            else:
+                found.add(other)
+        return found
+
+    def loop(
+        self, index: str, roots: set[str], opened: frozenset[str], known: frozenset[str]
+    ) -> Loop:
+        body = self.body(roots, opened | {index}, known)
+        guards = [
+            tuple(n.body.guards)
+            for name in roots
+            if isinstance((n := self.nests[name]).body, ir.Reduce)
+            and index in self.over[name]
+            and index not in {b.index for b in n.box}
+        ]
+        stored = any(index in {b.index for b in self.nests[name].box} for name in roots)
+        shared = (
+            [g for g in guards[0] if all(g in own for own in guards)]
+            if guards and not stored
+            else []
+        )
+        return Loop(index, tuple(body), tuple(shared))
+
+    # ---- statements
+    def statements(self, name: str) -> list[Stmt]:
+        n = self.nests[name]
+        stmt: Stmt = Let(name, n.body, self.axes(n), n.dtype)
+        if isinstance(n.body, ir.Reduce):
+            stmt = Fold(name, n.body, self.axes(n), n.dtype, self.moved.get(name, ""))
+        stored = name in self.stores and self.carrier(name) is None
+        return [stmt, self.store(name)] if stored else [stmt]
+
+    def store(self, name: str) -> Store:
+        n = self.nests[name]
+        own = {b.index for b in n.box}
+        once = (w.index for w in self.walks if w.how in ("program", "tile") and w.index not in own)
+        return Store(name, n.coords, self.axes(n), tuple(once))
+
+    def carrier(self, name: str) -> str | None:
+        """The loop that carries the state of a fold: the outermost one over an index of its terms."""
+        own = {b.index for b in binders_of(self.nests[name])}
+        return next((x for x in self.loops if x in own), None)
+
+    def axes(self, n: ir.Nest) -> tuple[str, ...]:
+        own = {b.index for b in n.box}
+        return tuple(w.index for w in self.walks if w.index in own and w.how != "program")
+
+    # ---- what moves with a maximum
+    def moves(self, name: str, maximum: str) -> bool:
+        """Whether name = sum(exp(x - maximum) * t), over the indices of the maximum, and x and t do not read it."""
+        n, m = self.nests[name], self.nests[maximum]
+        match n.body, m.body:
+            case ir.Reduce("sum", ours, guards, term), ir.Reduce("max", theirs, others):
+                same = {b.index for b in ours} == {b.index for b in theirs} and guards == others
+                return (
+                    same
+                    and {b.index for b in m.box} <= {b.index for b in n.box}
+                    and self._moves(term, maximum)
+                )
+        return False
+
+    def _moves(self, term: ir.Expr, m: str) -> bool:
+        match self.opened(term):
+            case ir.Cast(arg):
+                return self._moves(arg, m)
+            case ir.Call("exp" | "exp2", (shifted,)):
+                return self._is_shifted(shifted, m)
+            case ir.Call("mul", (a, b)):
+                return (self._moves(a, m) and not self.depends(b, m)) or (
+                    self._moves(b, m) and not self.depends(a, m)
+                )
+            case ir.Call("div", (a, b)):
+                return self._moves(a, m) and not self.depends(b, m)
+            case ir.Call("where", (c, a, ir.Const(0))):
+                return self._moves(a, m) and not self.depends(c, m)
+        return False
+
+    def _is_shifted(self, e: ir.Expr, m: str) -> bool:
+        match self.opened(e):
+            case ir.Call("sub", (x, ir.Read(tensor))):
+                return tensor == m and not self.depends(x, m)
+        return False
+
+    def opened(self, e: ir.Expr) -> ir.Expr:
+        """A pointwise value of the kernel by its body."""
+        while isinstance(e, ir.Read) and e.tensor in self.nests:
+            body = self.nests[e.tensor].body
+            if isinstance(body, ir.Reduce):
+                break
+            e = body
+        return e
+
+    def depends(self, e: ir.Expr, m: str) -> bool:
+        read = tensors_read(e) & self.nests.keys()
+        return m in read or any(self.depends(self.nests[t].body, m) for t in read)

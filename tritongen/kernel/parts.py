@@ -1,0 +1,84 @@
+"""One loop shared by several programs: each leaves the states of its folds, and a second kernel merges them.
+
+    parts, states = in_parts("attention_part", kernel, nests)    # stores m_parts[part, b, h, i], ...
+    nests = merging(kernel, nests)                               # m[b, h, i] = max[part](m_parts[part, b, h, i]), ...
+
+Input: a kernel whose body has one loop, and the nests that it was lowered from. Output: the kernel of one part, and the
+nests of the kernel behind it, which is lowered as any other. What moved with a maximum is multiplied by
+exp(maximum of the part - maximum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index
+from tritongen.kernel.nodes import PARTS, Fold, Kernel, Loop, Store, Walk, carried, statements
+
+PART = "part"  # the index of a part
+
+
+def in_parts(name: str, kernel: Kernel, nests: Sequence[ir.Nest]) -> Kernel:
+    """The kernel of one part: up to its loop, and stores of what that carries."""
+    at = _loop_at(kernel)
+    loop = kernel.body[at]
+    assert isinstance(loop, Loop)
+    by_name = {n.name: n for n in nests}
+    stores = tuple(_state(f, by_name[f.name]) for f in carried(kernel, loop))
+    before = tuple(s for s in kernel.body[:at] if not isinstance(s, Store))
+    body = (*before, replace(loop, part=PART), *stores)
+    return Kernel(name, (Walk(PART, PARTS, "program"), *kernel.walks), body)
+
+
+def merging(kernel: Kernel, nests: Sequence[ir.Nest]) -> tuple[ir.Nest, ...]:
+    """The nests behind the parts: each state of all parts, and the values that follow."""
+    loop = kernel.body[_loop_at(kernel)]
+    assert isinstance(loop, Loop)
+    states = {f.name: f for f in carried(kernel, loop)}
+    inside = {getattr(s, "name", "") for s in statements(loop.body)}
+    found = []
+    for n in nests:
+        if n.name in states:
+            found.append(_merged(states[n.name], n, states, {m.name: m for m in nests}))
+        elif n.name not in inside:
+            found.append(n)
+    return tuple(found)
+
+
+def state_name(fold: str) -> str:
+    """The tensor that holds a state of all parts."""
+    return f"{fold}_parts"
+
+
+def state_dims(n: ir.Nest) -> tuple[Poly, ...]:
+    return (PARTS, *n.dims)
+
+
+def _loop_at(kernel: Kernel) -> int:
+    (at,) = (k for k, s in enumerate(kernel.body) if isinstance(s, Loop))
+    return at
+
+
+def _state(f: Fold, n: ir.Nest) -> Store:
+    return Store(state_name(f.name), (index(PART), *n.coords), f.axes, value=f.name)
+
+
+def _merged(f: Fold, n: ir.Nest, states: dict[str, Fold], nests: dict[str, ir.Nest]) -> ir.Nest:
+    part: ir.Expr = _read(n)
+    if f.moved_by:
+        m = nests[f.moved_by]
+        own = _read(m)
+        shift = ir.Call("sub", (own, ir.Read(m.name, m.coords, None, m.dtype)), m.dtype)
+        factor = ir.Call("exp", (shift,), m.dtype)
+        empty = ir.Call("eq", (own, ir.Const(-inf, m.dtype)), "bool")  # a part without a term
+        factor = ir.Call("where", (empty, ir.Const(0.0, m.dtype), factor), m.dtype)
+        part = ir.Call("mul", (factor, part), n.dtype)
+    fold = ir.Reduce(f.value.op, (ir.Binder(PART, Poly(), PARTS),), (), part, n.dtype)
+    return replace(n, body=fold)
+
+
+def _read(n: ir.Nest) -> ir.Read:
+    return ir.Read(state_name(n.name), (index(PART), *n.coords), None, n.dtype)

@@ -1,0 +1,192 @@
+"""A kernel held to its nests: what must be so for any op, whatever lowered it.
+
+    verify(kernel, nests, stores)    # BadKernel says what is not
+
+A value is computed as its nest says, behind all that it reads, where all its indices are open; a fold takes each term
+once; a state is read behind the loop that carries it, but by what moves with it; each result is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import indices
+from tritongen.ir.free import binders_of, free_indices, tensors_read
+from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, carried, statements
+
+
+class BadKernel(Exception):
+    """A fault of the compiler: the kernel does not compute its nests."""
+
+
+def verify(kernel: Kernel, nests: Sequence[ir.Nest], stores: Sequence[str]) -> None:
+    """Raises BadKernel for the first thing that is wrong."""
+    _Verifier(kernel, {n.name: n for n in nests}).all(stores)
+
+
+@dataclass(slots=True)
+class _Verifier:
+    kernel: Kernel
+    nests: dict[str, ir.Nest]
+    known: set[str] = field(default_factory=set)  # values that are there
+    open: set[str] = field(default_factory=set)  # indices that have lanes, or a number
+    states: dict[str, str] = field(default_factory=dict)  # folds that an open loop carries, by it
+    stored: list[str] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)  # those that are open
+
+    def fail(self, what: str) -> BadKernel:
+        return BadKernel(f"{self.kernel.name}: {what}")
+
+    def check(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise self.fail(what)
+
+    def all(self, stores: Sequence[str]) -> None:
+        walked = [w.index for w in self.kernel.walks]
+        self.check(len(walked) == len(set(walked)), "an index is walked twice")
+        self.open = {w.index for w in self.kernel.walks if w.how != "loop"}
+        self.body(self.kernel.body)
+        for name in stores:
+            count = self.stored.count(name)
+            self.check(count == 1, f"{name} is stored {count} times")
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            match stmt:
+                case Let():
+                    self.let(stmt)
+                case Fold():
+                    self.fold(stmt)
+                case Store():
+                    self.store(stmt)
+                case Loop():
+                    self.loop(stmt)
+
+    # ---- statements
+    def let(self, s: Let) -> None:
+        nest = self.nest(s.name)
+        self.check(s.value == nest.body, f"{s.name} is another value than its line's")
+        self.lies(s.name, s.axes)
+        self.reads(s.name, s.value)
+        self.known.add(s.name)
+
+    def fold(self, f: Fold) -> None:
+        nest = self.nest(f.name)
+        self.check(f.value == nest.body, f"{f.name} folds other terms than its line's")
+        self.lies(f.name, f.axes)
+        for b in binders_of(nest):
+            self.covered(f.name, b)
+            self.check(
+                b.index in self.open, f"{f.name} folds over {b.index}, which nothing walks here"
+            )
+        over = set(f.over) & set(self.kernel.loops)
+        self.check(bool(over) == (f.name in self.states), f"no loop carries {f.name}")
+        if f.moved_by:
+            m = self.nests.get(f.moved_by)
+            held = self.states.get(f.moved_by) == self.states.get(f.name, "none")
+            self.check(
+                m is not None and held,
+                f"{f.name} moves with {f.moved_by}, which its loop does not carry",
+            )
+            self.check(m.fold.guards == nest.fold.guards, f"{f.name} has other terms than {f.moved_by}")  # type: ignore[union-attr]
+        self.reads(f.name, f.value, moving=f.moved_by)
+        self.known.add(f.name)
+
+    def store(self, s: Store) -> None:
+        name = s.value or s.tensor
+        nest = self.nest(name)
+        self.check(
+            name in self.known and name not in self.states,
+            f"{s.tensor} is stored before it is there",
+        )
+        own = s.coords if not s.value else s.coords[1:]
+        self.check(own == nest.coords, f"{s.tensor} is stored at another place")
+        box = {b.index for b in nest.box}
+        programs = {w.index for w in self.kernel.walks if w.how in ("program", "tile")}
+        shared = programs - box - (set() if not s.value else free_of(s))
+        self.check(
+            shared == set(s.once),
+            f"{s.tensor} is stored once for each {sorted(shared ^ set(s.once))}",
+        )
+        self.stored.append(s.tensor)
+
+    def loop(self, loop: Loop) -> None:
+        self.check(loop.index not in self.open, f"{loop.index} is walked inside of its own loop")
+        own = carried(self.kernel, loop)
+        for f in own:
+            guards = set(f.value.guards)
+            self.check(
+                set(loop.within) <= guards,
+                f"the loop over {loop.index} leaves out terms of {f.name}",
+            )
+        stores = [s for s in statements(loop.body) if isinstance(s, Store)]
+        self.check(
+            not (stores and (loop.within or loop.part)),
+            f"the loop over {loop.index} leaves out stores",
+        )
+        before = set(self.known), dict(self.states)
+        self.open.add(loop.index)
+        self.loops.append(loop)
+        self.states |= {f.name: loop.index for f in own}
+        self.body(loop.body)
+        self.open.discard(loop.index)
+        self.loops.pop()
+        self.known, self.states = before[0] | {f.name for f in own}, before[1]
+
+    # ---- what each value needs
+    def nest(self, name: str) -> ir.Nest:
+        self.check(name in self.nests, f"{name} is no line of the op")
+        return self.nests[name]
+
+    def lies(self, name: str, axes: tuple[str, ...]) -> None:
+        """Whether a value has a lane or a number for each index of its line, and no other."""
+        nest = self.nests[name]
+        numbers = {w.index for w in self.kernel.walks if w.how == "program"}
+        own = {b.index for b in nest.box}
+        self.check(own - numbers == set(axes), f"{name} lies over {axes}")
+        for b in nest.box:
+            self.covered(name, b)
+            self.check(b.index in self.open, f"{name} is computed where nothing walks {b.index}")
+
+    def covered(self, name: str, b: ir.Binder) -> None:
+        walk = self.kernel.walk(b.index)
+        self.check(
+            not b.lo.terms and walk.extent == b.hi,
+            f"{name}: {b.index} is walked over another range",
+        )
+
+    def reads(self, name: str, value: ir.Expr, moving: str = "") -> None:
+        body = value.body if isinstance(value, ir.Reduce) else value
+        for tensor in tensors_read(body) & self.nests.keys():
+            self.check(tensor in self.known, f"{name} reads {tensor} before it is there")
+            if tensor in self.states and not moving:
+                # A value of the loop may read a maximum that moves, for sums that move with it.
+                self.check(
+                    self.only_moving(name, tensor), f"{name} reads {tensor} while its loop runs"
+                )
+        lanes = free_indices(body) - self.open
+        self.check(not lanes, f"{name} reads at {sorted(lanes)}, which nothing walks here")
+
+    def only_moving(self, name: str, maximum: str) -> bool:
+        """Whether all that follows from a value in the loop are sums that move with that maximum."""
+        carrier = next(loop for loop in self.loops if loop.index == self.states[maximum])
+        for s in statements(carrier.body):
+            match s:
+                case Fold(other, value) if (
+                    name in tensors_read(value.body) and other in self.states
+                ):
+                    if s.moved_by != maximum:
+                        return False
+                case Fold(other, value) | Let(other, value) if name in tensors_read(value):
+                    if not self.only_moving(other, maximum):
+                        return False
+                case Store(tensor) if (s.value or tensor) == name:
+                    return False
+        return True
+
+
+def free_of(s: Store) -> set[str]:
+    """The indices of the coordinates that a stored state has in front."""
+    return set(indices(s.coords[0]))
