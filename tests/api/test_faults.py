@@ -17,7 +17,7 @@ from tritongen.faults import CompilerFault
 
 OP = "op f<T: float>(x: T[N, D]) -> y: T[N, D] {{ y[n, d] = {} }}"
 STAGES = [
-    (pipeline, "parse", "parse", ""),
+    (pipeline, "read", "parse", ""),
     (check, "check_op", "check", "f of "),
     (pipeline, "with_gradient", "derive", "f of "),
     (pipeline, "verify", "verify", "f of "),
@@ -106,8 +106,9 @@ def test_what_is_too_deep_for_python_is_located(monkeypatch):
 def test_the_names_of_ops_as_deep_as_they_may_be_are_found():
     """Their trees are deeper than Python lets `repr` of them go, which looked for names once."""
     text = "op f(x: f32[N]) -> y: f32[N] {{ y[n] = {} }}".format(" * ".join(["x[n]"] * 256))
-    ((op,),) = (c.typings for c in check.check(pipeline.parse(text)))
-    assert {"f", "x", "y", "n", "N"} == set(pipeline._names([pipeline._Pair(op, None, {})]))
+    ((op,),) = (c.typings for c in check.check(pipeline.read(text)))
+    said = pipeline._said("", {"f": pipeline._Pair(op, None, {})})
+    assert {"f", "x", "y", "n", "N"} == set(said.split())
 
 
 def test_an_expression_has_as_many_operands_as_it_has():

@@ -214,7 +214,7 @@ def test_the_command():
 @pytest.mark.parametrize(
     "name, step, reason",
     [
-        ("conv_group_norm_silu", "_y", "`sum` over .*p, q needs conv2d whole, and it is made"),
+        ("conv_group_norm_silu", "_y", "`mean` over .*p, q needs conv2d whole, and it is made"),
         ("attention", "_m", "`max` over j needs s whole, and it is made in tiles of"),
     ],
 )

@@ -156,7 +156,7 @@ SPILLS = {
     "swiglu_linear_tiles": 256,
     "int8_linear_tiles": 512,
     "attention_s_tiles": 256,
-    "layer_norm_loop": 128,
+    "layer_norm_loop": 288,  # f64: the mean is looked at again
     "conv_transpose2d_taps": 2560,
     "conv_transpose2d_tiles": 256,
     "conv_transpose3d_taps": 3072,
@@ -167,7 +167,7 @@ SPILLS = {
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it
     "group_norm_finish": 256,
-    "moe_linear_tiles": 16,  # the sum of a segment beside that of all
+    "moe_linear_tiles": 48,  # the sum of a segment beside that of all
 }
 
 

@@ -18,7 +18,6 @@ LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced", "offset", "expand
 MODES = (
     "normal",
     "normal",
-    "normal",
     "large",
     "huge",
     "shifted",
