@@ -56,7 +56,10 @@ def test_a_product_is_kept_beside_the_results_and_read_back():
         ("linear", ()),  # reads no sum again
         ("layer_norm", ()),  # statistics: the gradient has the row in hand
         ("softmax", ()),  # the result serves
-        ("attention", ()),  # larger than any result
+        (
+            "attention",
+            ("m_kept", "o_sum2_kept"),
+        ),  # of its weights, larger than any result, the statistics
         ("int8_linear", ()),  # an integer may not fit the result's type
         ("max_pool2d", ("y_at",)),  # its gradient reads no x then
         ("row_norm_max", ()),  # its gradient reads x as it is

@@ -13,8 +13,9 @@ rounded as that is: K terms cost more than a store and a load from K = 50 up in 
 element a max took, as torch keeps it, where its gradient, given `y_at[n] = argmax[d](x[n, d])`, reads no x. us on an
 H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432
 and 1,706.
-Statistics of rows are not: the gradient has the row in hand. Nor is what is larger than each result, as attention's
-weights.
+What is larger than each result, as attention's weights, is not; the maximum and the sum of each of its rows are, since
+the gradient would compute the product once more to find them. Other statistics of rows are not: the gradient has the row
+in hand.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tritongen.ir.nodes import (
     Reduce,
     Tensor,
     kind_of,
+    may_be_f64,
     rebuild,
     walk,
 )
@@ -53,13 +55,18 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     found = dict[str, tuple[Nest, Tensor]]()
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in lines}
     again = {nest.name for nest in _without(back, places.keys())}
+    rows = _statistics(op, lines)
     for line in lines:
         if line.name not in again or kind_of(line.dtype, op) != "float":
             continue
-        if any(matrix_products(line)) and (like := _room(op, line)):
-            name = exprs.free_name(f"{line.name}_kept", taken)
-            found[line.name] = _copy(line, name, like)
-            taken.add(name)
+        like = _room(op, line)
+        if like is not None and line.name in rows:
+            like = replace(like, dtype="f32")
+        elif like is None or not any(matrix_products(line)):
+            continue
+        name = exprs.free_name(f"{line.name}_kept", taken)
+        found[line.name] = _copy(line, name, like)
+        taken.add(name)
     if not found and not places:
         return None
     own = {nest.name for nest in op.nests}
@@ -72,6 +79,10 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
         n for line in lines for n in (line, *(found[line.name][:1] if line.name in found else ()))
     ]
     nests += added
+    wanted = (
+        {o.name for o in op.outputs} | places.keys() | {copy.name for copy, _ in found.values()}
+    )
+    nests = list(reached(tuple(nests), wanted, set()))
     outputs = (*(tensor for _, tensor in found.values()), *places.values())
     return replace(
         op,
@@ -98,6 +109,23 @@ def _places(op: Op, lines: tuple[Nest, ...], back: Op) -> dict[str, Tensor]:
     rest = _without(back, found.keys())
     read = set().union(*(tensors_read(nest.body) for nest in rest))
     return {n: kept for n, (line, kept) in found.items() if not tensors_read(line.body) & read}
+
+
+def _statistics(op: Op, lines: tuple[Nest, ...]) -> set[str]:
+    """The folds over values that follow from a product larger than each result: a softmax's maximum and sum over scores.
+
+    Found again, each would take the product again. They are kept in f32, which is what such an op computes in.
+    """
+    if any(may_be_f64(t.dtype, op) for t in op.tensors):
+        return set()
+    behind, found = set[str](), set[str]()
+    for line in lines:
+        follows = bool(tensors_read(line.body) & behind)
+        if _room(op, line) is None and (follows or any(matrix_products(line))):
+            behind.add(line.name)
+        elif follows and isinstance(line.body, Reduce):
+            found.add(line.name)
+    return found
 
 
 def _without(back: Op, given: Set[str]) -> tuple[Nest, ...]:

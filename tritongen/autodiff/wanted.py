@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
-from tritongen.check.guards import guards_of
 from tritongen.ir.algebra import Poly, substitute_atoms, with_modulo
+from tritongen.ir.conditions import guards_of
 from tritongen.ir.nodes import (
     INTS,
     Call,

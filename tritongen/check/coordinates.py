@@ -18,10 +18,8 @@ from tritongen.errors import Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
     Fetch,
-    Floor,
     Overgrown,
     Poly,
-    affine,
     extreme,
     floordiv,
     index,
@@ -32,6 +30,7 @@ from tritongen.ir.algebra import (
     text,
     walk,
 )
+from tritongen.ir.conditions import is_affine
 from tritongen.ir.nodes import Require
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_INTEGER, MAX_PARTS
@@ -59,12 +58,6 @@ def coordinate(
             help="an index is a sum of indices times sizes or constants, or its `//` and `%`",
         )
     return p
-
-
-def is_affine(p: Poly) -> bool:
-    """Whether p is affine in its indices, and so is everything floored in it."""
-    inner = (atom.num for atom in walk(p) if isinstance(atom, Floor))
-    return all(affine(q) is not None for q in (p, *inner))
 
 
 def held(scope: Scope, p: Poly, span: Span | None) -> Poly:

@@ -7,15 +7,11 @@ floats stays a `where`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from tritongen.check.coordinates import is_affine
 from tritongen.check.scope import Scope
-from tritongen.ir.algebra import Fetch, Poly, poly
-from tritongen.ir.nodes import Call, Cast, Const, Expr, Guard, IndexValue, Read
-
-Kind = Callable[[str], str]
+from tritongen.ir.conditions import guards_of
+from tritongen.ir.nodes import Call, Cast, Const, Expr, Guard
 
 
 def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
@@ -54,43 +50,3 @@ def _is_count(body: Expr) -> bool:
         case Cast(arg):
             return isinstance(arg, Call) and arg.dtype == "bool" or _is_count(arg)
     return False
-
-
-def guards_of(kind: Kind, condition: Expr) -> tuple[tuple[Guard, ...], Expr | None]:
-    """(the guards in an and-chain, what else it says); `kind`: of a dtype."""
-    match condition:
-        case Call("and", (a, b)):
-            (first, left_rest), (second, right_rest) = guards_of(kind, a), guards_of(kind, b)
-            if left_rest is None or right_rest is None:
-                return first + second, left_rest or right_rest
-            return first + second, replace(condition, args=(left_rest, right_rest))
-        case Call("lt" | "le" | "gt" | "ge" | "eq" as op, (a, b)):
-            left, right = integer(kind, a), integer(kind, b)
-            if left is None or right is None:
-                return (), condition
-            gap = {"gt": left - right - 1, "ge": left - right, "eq": left - right}.get(op)
-            if gap is None:
-                gap = right - left - (1 if op == "lt" else 0)
-            if not is_affine(gap) or gap.constant is not None:
-                return (), condition
-            return (Guard(gap, "==" if op == "eq" else ">="),), None
-    return (), condition
-
-
-def integer(kind: Kind, expr: Expr) -> Poly | None:
-    """A coordinate, a size or an integer read, as a poly."""
-    match expr:
-        case IndexValue(p, dtype) if kind(dtype) == "int":
-            return p
-        case Const(int(value), dtype) if kind(dtype) == "int":
-            return poly(value)
-        case Read(tensor, coords, (int() | None) as fill, dtype) if kind(dtype) == "int":
-            return poly(Fetch(tensor, coords, fill))
-        case Cast(arg, "i64") if kind(arg.dtype) == "int":
-            return integer(kind, arg)
-        case Call("add" | "sub" as fn, (a, b), dtype) if dtype == "i64":
-            left, right = integer(kind, a), integer(kind, b)
-            if left is None or right is None:
-                return None
-            return left + right if fn == "add" else left - right
-    return None

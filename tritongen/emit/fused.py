@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from tritongen.emit.fold_lines import end_text, guard_text, start_text
@@ -37,6 +38,7 @@ from tritongen.kernel.nodes import (
     statements,
 )
 from tritongen.kernel.parts import state_dims, state_name
+from tritongen.schedule.canonical import uncast
 from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.plan import KernelPlan
 
@@ -55,6 +57,15 @@ class Level:
     caches: dict[Frame, dict[Any, str]] = field(default_factory=dict)
     may_cut: bool = False  # whether whole blocks can be told from others
     is_cut: bool = False  # and some line is for the others alone
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The range of a loop as text, and that of its whole blocks, in which each lane has a term."""
+
+    first: str
+    stop: str
+    whole: tuple[str, str] | None = None  # "0" where blocks are whole from the first on
 
 
 def fused_view(plain: KernelWriter) -> KernelView:
@@ -83,7 +94,7 @@ def doc_of(kernel: Kernel, called: Mapping[str, str]) -> str:
     ][:1]
     whole = [f"all {called[w.index]} at once" for w in kernel.walks if w.how == "whole"][:1]
     of = f" of each {each}" if each else ""
-    return f"{tiles} a program{of}, {(loops or whole)[0]}."
+    return f"{f'{tiles} a program' if tiles else 'A program'}{of}, {(loops or whole)[0]}."
 
 
 class FusedWriter(KernelWriter):
@@ -105,7 +116,10 @@ class FusedWriter(KernelWriter):
         self.frame: Frame = ("", "")
         self.frames: dict[str, Frame] = {}  # of the values so far
         self.stops: dict[str, str] = {}  # where the loop over an index ends, as its masks say
+        self.reaches: set[str] = set()  # loops of which no row may have the last terms
+        self.ended: dict[str, str] = {}  # the end of a tile, by the extent of its index
         self.masked: set[str] = set()  # values whose lanes outside hold what a maximum ignores
+        self.without: set[tuple[str, str]] = set()  # those that hold 0 where a mask says so
         self.first: dict[str, str] = {}  # the first element of a tile
         self.starts: dict[str, str] = {}  # and that of a loop's block
         self.moving: dict[str, str] = {}  # maxima of the loop: by what sums are multiplied
@@ -124,6 +138,9 @@ class FusedWriter(KernelWriter):
                 count = self.assigned_in(0, f"{name}_tiles", f"tl.cdiv({extent}, {w.block})")
             last = k == len(order) - 1
             own = rest if last else f"{rest} % {count}"
+            if w.how == "tile" and self.grows(w.index):
+                line("# The tiles of most terms first.")
+                own = f"{count} - 1 - {own}"
             if w.how == "program":
                 line(
                     f"{name} = ({own}).to(tl.int64)"
@@ -141,6 +158,17 @@ class FusedWriter(KernelWriter):
         for w in self.own.walks:
             if w.how == "whole":
                 line(f"{self.variables[w.index]} = tl.arange(0, {w.block}).to(tl.int64)")
+
+    def grows(self, row: str) -> bool:
+        """Whether later rows have more terms: a loop ends where a row says."""
+        loops = [s for s in statements(self.own.body) if isinstance(s, Loop)]
+        weights = (
+            (affine(g.poly) or ({}, None))[0]
+            for loop in loops
+            for g in loop.within
+            if self.sign(g, loop.index) == -1
+        )
+        return any(own.get(Idx(row)) == poly(1) for own in weights)
 
     def assigned_in(self, depth: int, wish: str, text: str) -> str:
         name = self.variable(wish)
@@ -168,12 +196,13 @@ class FusedWriter(KernelWriter):
 
     def frame_of(self, names: Sequence[str] | set[str]) -> Frame:
         """The frame of a value over these indices, in the order of the walks."""
-        own = [w.index for w in self.own.walks if w.index in names and w.how != "program"]
+        numbers = self.own.numbers
+        own = [w.index for w in self.own.walks if w.index in names and w.index not in numbers]
         if len(own) == 2:
             return own[0], own[1]
         if not own:
             return "", ""
-        rows = next(w.index for w in self.own.walks if w.how != "program")
+        rows = next(w.index for w in self.own.walks if w.index not in numbers)
         return (own[0], "") if own[0] == rows else ("", own[0])
 
     # ---- values
@@ -185,9 +214,28 @@ class FusedWriter(KernelWriter):
                 return (
                     (f"tl.trans({self.values[tensor][0]})", ATOM) if turned else self.values[tensor]
                 )
-            case ir.Call("exp", (ir.Call("sub", (x, ir.Read(m))),)) if m in self.moving:
-                return f"tl.exp2({wrap(self.expr(x), TERM)} * {LOG2E} - {m}_base)", ATOM
+            case ir.Call("exp", (ir.Call("sub", (x, shift)),)) if self.is_of_rows(shift):
+                row = f"{wrap(self.expr(shift), TERM)} * {LOG2E}"
+                moving = next(iter(tensors_read(shift) & self.moving.keys()), "")
+                base = f"{moving}_base" if moving else row
+                return f"tl.exp2({self.in_base_2(x)} - {base})", ATOM
         return super().expr(e)
+
+    def in_base_2(self, x: ir.Expr) -> str:
+        """x times log2(e); a number that multiplies a tile is multiplied first."""
+        match x:
+            case ir.Call("mul", (number, tile)) if not free_indices(number):
+                scale = f"{wrap(self.expr(number), TERM)} * {LOG2E}"
+                return f"{wrap(self.expr(tile), TERM)} * ({scale})"
+        return f"{wrap(self.expr(x), TERM)} * {LOG2E}"
+
+    def is_of_rows(self, e: ir.Expr) -> bool:
+        """Whether a value lies along one axis of a tile: a product of it costs less than one of the tile."""
+        match uncast(e):
+            case ir.Read(tensor, coords):
+                moved = set().union(*(indices(c) for c in coords))
+                return tensor in self.moving or all(self.frame) and not moved >= set(self.frame)
+        return False
 
     def read(self, read: ir.Read, cast: str = "") -> str:
         """A load, in front of the loops that do not move it, once for all frames in which it lies alike."""
@@ -195,10 +243,19 @@ class FusedWriter(KernelWriter):
         depth = max((k for k, level in enumerate(self.levels) if level.index in moved), default=0)
         level, lines, cache = self.levels[depth], self.lines, self.cache
         rows, columns = (name if name in moved else "" for name in self.frame)
-        self.lines, self.cache = level.lines, level.caches.setdefault((rows, columns), {})
-        name = super().read(read, cast)
+        natural = self.natural(read, (rows, columns))
+        with self.within(natural) if natural != (rows, columns) else nullcontext():
+            own = self.frame if natural != (rows, columns) else (rows, columns)
+            self.lines, self.cache = level.lines, level.caches.setdefault(own, {})
+            name = super().read(read, cast)
         self.lines, self.cache = lines, cache
-        return name
+        return name if natural == (rows, columns) else f"{name}.T"
+
+    def natural(self, read: ir.Read, frame: Frame) -> Frame:
+        """The frame in which a tile lies as in memory: it is loaded once, whoever reads it turned."""
+        place = {i: k for k, c in enumerate(read.coords) for i in indices(c)}
+        turned = all(frame) and place[frame[0]] > place[frame[1]]
+        return (frame[1], frame[0]) if turned else frame
 
     def load(self, read: ir.Read, cast: str = "") -> str:
         """By descriptor, where the plan says so: zeros outside."""
@@ -206,7 +263,8 @@ class FusedWriter(KernelWriter):
             return super().load(read, cast)
         corner, sides, dims = list[str](), list[str](), list[str]()
         for c in read.coords:
-            own = [w for w in self.own.walks if w.how != "program" and w.index in indices(c)]
+            lanes = indices(c) - self.own.numbers
+            own = [w for w in self.own.walks if w.index in lanes]
             if not own:
                 corner.append(f"{wrapped(self.size(c)[0])}.to(tl.int32)")
                 sides.append("1")
@@ -265,46 +323,66 @@ class FusedWriter(KernelWriter):
         return name if name == "PARTS" else super().symbol(name)
 
     def loop(self, loop: Loop) -> None:
-        walk = self.own.walk(loop.index)
-        outer = self.levels[-1]
+        walk, outer = self.own.walk(loop.index), self.levels[-1]
         states = carried(self.own, loop)
         for f in states:
             self.open_state(f)
-        start = self.variable(
-            "start" if len(self.levels) == 1 else f"start_{self.variables[loop.index]}"
-        )
-        self.starts[loop.index] = start
-        first, stop, whole = self.ends(loop, walk)
-        level = Level(loop.index, may_cut=bool(whole) and len(self.levels) == 1)
+        name = self.variables[loop.index]
+        outermost = not any(level.index not in self.own.numbers for level in self.levels[1:])
+        start = self.variable("start" if walk.block and outermost else f"start_{name}")
+        if walk.block:
+            self.starts[loop.index] = start
+            ends = self.ends(loop, walk)
+            level = Level(loop.index, may_cut=ends.whole is not None and outermost)
+            level.lines.append(f"{name} = {start} + tl.arange(0, {walk.block}).to(tl.int64)")
+        else:
+            ends, level = Ends("0", self.size(walk.extent)[0]), Level(loop.index)
+            level.lines.append(f"{name} = tl.cast({start}, tl.int64)")
+            self.index[loop.index] = name
         self.levels.append(level)
-        level.lines.append(
-            f"{self.variables[loop.index]} = {start} + tl.arange(0, {walk.block}).to(tl.int64)"
-        )
         self.body(loop.body)
         self.levels.pop()
-        lines = [f"    {line}" for line in level.lines]
-        if level.is_cut:
-            cut = self.assigned_in(-1, self.fresh("whole"), whole)
-            outer.lines.append("# Whole blocks go without a mask; then the rest.")
-            outer.lines.append("for masked in tl.static_range(2):")
-            ends = f"{cut} if masked else {first}, {stop} if masked else {cut}"
-            outer.lines.append(f"    for {start} in range({ends}, {walk.block}):")
-            outer.lines += [f"    {line}" for line in lines]
-        else:
-            outer.lines.append(f"for {start} in range({first}, {stop}, {walk.block}):")
-            outer.lines += lines
+        outer.lines += self.printed(level, ends, start, walk.block)
         self.stops.pop(loop.index, None)
         self.assigned.discard(start)
         for f in states:
             self.close_state(f)
 
-    def ends(self, loop: Loop, walk: Walk) -> tuple[str, str, str]:
-        """Where a loop begins and ends, and up to where its blocks are whole; "" where none is known to be.
+    def printed(self, level: Level, ends: Ends, start: str, block: str) -> list[str]:
+        """A loop whose body is there: whole blocks in a pass without masks, then those before and behind them."""
+        if not level.is_cut or ends.whole is None:
+            step = f", {block}" if block else ""
+            head = f"{ends.first}, {ends.stop}{step}" if step or ends.first != "0" else ends.stop
+            return [f"for {start} in range({head}):", *(f"    {line}" for line in level.lines)]
+        lo, hi = ends.whole
+        cut, said = self.variable(self.fresh("whole")), "then the rest"
+        end = f"{wrapped(hi)} // {block} * {block}"
+        if lo == "0":
+            text = end if ends.first == "0" else f"tl.maximum({ends.first}, {end})"
+            lines, firsts, stops = [f"{cut} = {text}"], [ends.first, cut], [cut, ends.stop]
+        else:
+            said = "then those before and behind them"
+            behind = self.variable(self.fresh("behind"))
+            lines = [
+                f"{cut} = tl.minimum(tl.cdiv({lo}, {block}) * {block}, {ends.stop})",
+                f"{behind} = tl.maximum({cut}, {end})",
+            ]
+            firsts, stops = [cut, ends.first, behind], [behind, cut, ends.stop]
+        return [
+            *lines,
+            f"# Whole blocks go without a mask, {said}.",
+            f"for masked in tl.static_range({len(firsts)}):",
+            f"    for {start} in range(({', '.join(firsts)})[masked], ({', '.join(stops)})[masked], {block}):",
+            *(f"        {line}" for line in level.lines),
+        ]
+
+    def ends(self, loop: Loop, walk: Walk) -> Ends:
+        """Where a loop begins and ends, and where its blocks are whole.
 
         Blocks of which no row of the tile has a term are not visited.
         """
         stop = extent = self.size(walk.extent)[0]
-        first, cut = "0", [stop]
+        first, lows, highs = "0", list[str](), [stop]
         if loop.part:
             chunk = self.assigned_in(
                 -1, "chunk", f"tl.cdiv({extent}, PARTS * {walk.block}) * {walk.block}"
@@ -313,47 +391,53 @@ class FusedWriter(KernelWriter):
                 -1, "first", f"{self.variables[loop.part]}.to(tl.int32) * {chunk}"
             )
             stop = f"tl.minimum({extent}, {first} + {chunk})"
-            cut = [stop]
+            highs = [stop]
+        begins = first
         for guard in loop.within:
-            weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(loop.index))
-            if guard.op != ">=" or weight not in (poly(1), poly(-1)):
+            if not (sign := self.sign(guard, loop.index)):
                 continue
-            rest = guard.poly - weight * poly(Idx(loop.index))
-            end = self.farthest(rest + 1 if weight == poly(-1) else -rest, weight == poly(-1))
-            if weight == poly(-1):
-                stop = f"tl.minimum({stop}, {end})"
-                cut.append(self.farthest(rest + 1, False))
+            rest = guard.poly - sign * poly(Idx(loop.index))
+            if sign == -1:
+                end = self.farthest(rest + 1, True)
+                stop = f"tl.minimum({stop}, {end})" if end != self.ended.get(extent) else end
+                highs.append(self.farthest(rest + 1, False))
+                if self.last_of_all(rest + 1) != walk.extent:
+                    self.reaches.add(loop.index)
             else:
-                first = f"tl.maximum({first}, {end})"
+                begin = self.farthest(-rest, False)
+                known = begins == "0" and begin in self.first.values()
+                begins = begin if known else f"tl.maximum({begins}, {begin})"
+                lows.append(self.farthest(-rest, True))
         if stop != extent:
             stop = self.assigned_in(-1, self.fresh("stop"), stop)
             self.stops[loop.index] = stop
-        if first not in ("0", "first"):
-            first = self.assigned_in(
-                -1, self.fresh("first"), f"{first} // {walk.block} * {walk.block}"
-            )
-        bounded = {g for g in loop.within if not self.is_end(g, loop.index)}
-        folds = (f.value.guards for f in carried(self.own, loop))
-        if (
-            first not in ("0", "first")
-            or bounded
-            or any(set(own) - set(loop.within) for own in folds)
-        ):
-            return first, stop, ""
-        least = cut[0]
-        for end in cut[1:]:
-            least = f"tl.minimum({least}, {end})"
-        least = f"{wrapped(least)} // {walk.block} * {walk.block}"
-        return first, stop, f"tl.maximum({first}, {least})" if loop.part else least
+        if begins != first:
+            text = f"{begins} // {walk.block} * {walk.block}"
+            first = self.assigned_in(-1, self.fresh("first"), text)
+        guards = {g for f in carried(self.own, loop) for g in f.value.guards}
+        if guards - set(loop.within) or any(not self.sign(g, loop.index) for g in loop.within):
+            return Ends(first, stop)
+        lo, hi = (
+            reduce(lambda a, b: f"tl.{fold}({a}, {b})", texts) if texts else "0"
+            for fold, texts in (("maximum", lows), ("minimum", highs))
+        )
+        return Ends(first, stop, (lo, hi))
 
-    def is_end(self, guard: ir.Guard, loop: str) -> bool:
-        """Whether a guard says where the loop ends, and nothing else."""
+    def sign(self, guard: ir.Guard, loop: str) -> int:
+        """1 where a guard says where a loop begins and nothing else, -1 where it ends, else 0."""
         weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(loop))
-        return guard.op == ">=" and weight == poly(-1)
+        if guard.op != ">=":
+            return 0
+        return 1 if weight == poly(1) else -1 if weight == poly(-1) else 0
+
+    def last_of_all(self, end: Poly) -> Poly:
+        """The largest value of an end among all rows, as far as it is one of sizes."""
+        rows = {n: self.own.walk(n).extent - 1 for n in indices(end) - self.own.numbers}
+        return substitute(end, rows)
 
     def farthest(self, end: Poly, largest: bool) -> str:
         """The largest or the smallest value of an end among the lanes of the tile."""
-        names = [n for n in indices(end) if self.own.walk(n).how != "program"]
+        names = [n for n in indices(end) if n not in self.own.numbers]
         weights = {
             a.name: w for a, w in (affine(end) or ({}, None))[0].items() if isinstance(a, Idx)
         }
@@ -367,8 +451,9 @@ class FusedWriter(KernelWriter):
             if (weights[name] == poly(1)) is largest:  # the last row of the tile
                 walk, wish = self.own.walk(name), f"end_{self.variables[name]}"
                 if wish not in self.index:
-                    stop = f"tl.minimum({self.first[name]} + {walk.block}, {self.size(walk.extent)[0]})"
-                    self.index[wish] = self.assigned_in(-1, wish, stop)
+                    extent = self.size(walk.extent)[0]
+                    stop = f"tl.minimum({self.first[name]} + {walk.block}, {extent})"
+                    self.index[wish] = self.ended[extent] = self.assigned_in(-1, wish, stop)
                 own = index(wish) - 1
             self.index[self.first[name]] = self.first[name]
             return self.size(substitute(end, {name: own}))[0]
@@ -393,8 +478,9 @@ class FusedWriter(KernelWriter):
         else:
             frame = self.frame_of({*f.axes, *f.over})
             with self.within(frame), self.computing(f.name):
-                term, axis = self.term(f), frame.index(f.over[0])
-                text = end_text(self, nest, term, axis)
+                term, axis = self.term(f), frame.index(self.own.axis(f))
+                alone = not held and not all(frame)  # then it is a number
+                text = end_text(self, nest, term, None if alone else axis)
                 if self.is_shift(f) and self.is_followed(f):
                     text = f"tl.max({term}, {axis}, keep_dims=True)"
         line = self.levels[-1].lines.append
@@ -420,20 +506,24 @@ class FusedWriter(KernelWriter):
     def folded(self, f: Fold) -> Frame:
         """The frame of what a tile folds to: a column of rows, or a row of columns."""
         rows, columns = self.frame_of({*f.axes, *f.over})
-        return ("", columns) if rows == f.over[0] else (rows, "")
+        return ("", columns) if rows == self.own.axis(f) else (rows, "")
 
     def is_shift(self, f: Fold) -> bool:
         """Whether sums move with a maximum."""
         return any(isinstance(s, Fold) and s.moved_by == f.name for s in statements(self.own.body))
 
     def is_followed(self, f: Fold) -> bool:
-        """Whether each result that a maximum leads to has a sum that moves with it: a NaN is in that."""
+        """Whether each result that a maximum leads to has a sum that moves with it: a NaN is in that.
+
+        What is kept for a gradient is no result: there the sum beside it is NaN.
+        """
         moved = {
             s.name
             for s in statements(self.own.body)
             if isinstance(s, Fold) and s.moved_by == f.name
         }
-        stored = [s.tensor for s in statements(self.own.body) if isinstance(s, Store)]
+        stored = {s.tensor for s in statements(self.own.body) if isinstance(s, Store)}
+        stored -= set(self.op.kept)
         led = [self.leads(tensor) for tensor in stored]
         return all(own & moved for own in led if f.name in own)
 
@@ -476,7 +566,7 @@ class FusedWriter(KernelWriter):
 
     def terms_mask(self, f: Fold) -> str:
         guards = [guard_text(self, g) for g in f.value.guards]
-        return self.mask(frozenset(f.over), guards)
+        return self.mask(frozenset([self.own.axis(f)]), guards)
 
     def masks_all(self, f: Fold, value: str) -> bool:
         """Whether nothing but this maximum and the sums that move with it follows from a value: masked, it gives them no term."""
@@ -501,7 +591,7 @@ class FusedWriter(KernelWriter):
     # ---- products
     def product(self, f: Fold, held: bool) -> str:
         left, right = f.value.factors
-        (over,) = f.over
+        over = self.own.axis(f)
         rows, columns = self.frame_of(f.axes)
         if columns in free_indices(left):
             left, right = right, left
@@ -517,34 +607,41 @@ class FusedWriter(KernelWriter):
 
     def factor(self, f: Fold, e: ir.Expr, frame: Frame, narrow: str) -> str:
         """A tile of a factor; 0 where there is no term, since 0 * NaN is no 0."""
-        (over,) = f.over
+        over = self.own.axis(f)
         inner = e.arg if isinstance(e, ir.Cast) and e.arg.dtype == narrow else e
         with self.within(frame), self.computing(f.name):
             tensor = inner.tensor if isinstance(inner, ir.Read) else ""
             loaded = bool(tensor) and tensor not in self.frames
-            own = {*frame}
-            guards = [g for g in f.value.guards if tile_indices(g, self.own) <= own]
+            guards = [g for g in f.value.guards if tile_indices(g, self.own) <= {*frame}]
             if loaded and not guards:
                 self.fill[tensor] = 0
-            text = self.expr(inner)[0]
             # A descriptor knows where a tensor ends, and not where the terms of this tile do.
-            ends = loaded and over in self.stops and self.is_described(tensor)
+            ends = loaded and over in self.reaches and self.is_described(tensor)
             if (f.moved_by in self.masked) if not loaded else not (guards or ends):
-                return text
+                return self.expr(inner)[0]
             mask = self.mask(frozenset([over]), [guard_text(self, g) for g in guards])
-            if not loaded or guards:
-                return f"tl.where({mask}, {text}, 0.0)"
-            self.where_masked(f"{text} = tl.where({mask}, {text}, 0.0)")
-            return text
+            value = inner
+            while isinstance(value, ir.Cast):
+                value = value.arg
+            own = value.tensor if isinstance(value, ir.Read) else ""
+            if loaded or self.frames.get(own) == frame:  # masked once, for all who read it
+                text = self.expr(inner if loaded else value)[0]
+                if (text, mask) not in self.without:
+                    self.without.add((text, mask))
+                    self.where_masked(f"{text} = tl.where({mask}, {text}, 0.0)")
+                return self.expr(inner)[0]
+            return f"tl.where({mask}, {self.expr(inner)[0]}, 0.0)"
 
     def where_masked(self, line: str) -> None:
         """A line for blocks that are not whole."""
         level = self.levels[-1]
-        if level.may_cut:
-            level.is_cut = True
+        if not level.may_cut:
+            self.line(line)
+            return
+        if not (level.is_cut and self.lines[-1].startswith("    ")):
             self.line("if masked:")
-            line = f"    {line}"
-        self.line(line)
+        level.is_cut = True
+        self.line(f"    {line}")
 
     # ---- states
     def open_state(self, f: Fold) -> None:
@@ -569,7 +666,7 @@ class FusedWriter(KernelWriter):
 
 
 def tile_indices(guard: ir.Guard, kernel: Kernel) -> set[str]:
-    return {i for i in indices(guard.poly) if kernel.walk(i).how != "program"}
+    return set(indices(guard.poly)) - kernel.numbers
 
 
 def wrapped(text: str) -> str:

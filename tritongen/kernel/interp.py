@@ -21,7 +21,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import Axes, Run, fold
 from tritongen.ir.rounding import widen
-from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Stmt, Store, carried
+from tritongen.kernel.nodes import NUMBERS, PARTS, Fold, Kernel, Let, Loop, Stmt, Store, carried
 
 
 def run(
@@ -86,13 +86,14 @@ class _Machine(Run):
         for w in self.kernel.walks:
             extent = self.extent(w.index)
             step = {"program": 1, "tile": self.lanes(w.index)}.get(w.how, max(1, extent))
-            starts.append(range(0, extent if step else 0, step) if w.how != "loop" else range(1))
+            inner = w.index in self.kernel.loops
+            starts.append(range(1) if inner else range(0, extent if step else 0, step))
         for at in product(*starts):
             self.values.clear()
             yield {
                 w.index: self.block(w.index, start)
                 for w, start in zip(self.kernel.walks, at, strict=True)
-                if w.how != "loop"
+                if w.index not in self.kernel.loops
             }
 
     def extent(self, index: str) -> int:
@@ -101,7 +102,7 @@ class _Machine(Run):
 
     def lanes(self, index: str) -> int:
         w = self.kernel.walk(index)
-        if w.how == "program":
+        if w.how in NUMBERS:
             return 1
         if w.how == "whole":
             return 1 << max(0, self.extent(index) - 1).bit_length()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.free import binders_of, tensors_read
-from tritongen.kernel.nodes import Fold, Kernel, Let, Loop, Stmt, Store, Walk
+from tritongen.kernel.nodes import NUMBERS, Fold, Kernel, Let, Loop, Stmt, Store, Walk
 
 
 class CannotLower(Exception):
@@ -46,7 +46,7 @@ class _Lowering:
 
     def kernel(self) -> list[Stmt]:
         walked = {w.index: w for w in self.walks}
-        self.loops = tuple(w.index for w in self.walks if w.how == "loop")
+        self.loops = tuple(w.index for w in self.walks if w.how in ("each", "loop"))
         for n in self.nests.values():
             ranges = (*n.box, *binders_of(n))
             for b in ranges:
@@ -186,7 +186,7 @@ class _Lowering:
 
     def axes(self, n: ir.Nest) -> tuple[str, ...]:
         own = {b.index for b in n.box}
-        return tuple(w.index for w in self.walks if w.index in own and w.how != "program")
+        return tuple(w.index for w in self.walks if w.index in own and w.how not in NUMBERS)
 
     # ---- what moves with a maximum
     def moves(self, name: str, maximum: str) -> bool:

@@ -26,7 +26,8 @@ from tritongen.ir.algebra import Poly, size
 from tritongen.ir.free import free_indices
 
 PARTS = size("PARTS")  # how many programs share a loop
-HOWS = ("program", "tile", "whole", "loop")
+HOWS = ("program", "tile", "whole", "each", "loop")
+NUMBERS = ("program", "each")  # without lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class Walk:
     """How a kernel visits one index, which ranges over 0 .. extent - 1.
 
     how: "program" (one number a program), "tile" (a block of it a program), "whole" (all of it in one block, which is a
-    power of two) or "loop" (a block of it a turn of a loop).
-    block: the constexpr that is the number of lanes; "" for "program".
+    power of two), "each" (one number a turn of a loop) or "loop" (a block of it a turn of a loop).
+    block: the constexpr that is the number of lanes; "" for "program" and "each".
     """
 
     index: str
@@ -121,7 +122,17 @@ class Kernel:
 
     @property
     def loops(self) -> tuple[str, ...]:
-        return tuple(w.index for w in self.walks if w.how == "loop")
+        return tuple(w.index for w in self.walks if w.how in ("each", "loop"))
+
+    @property
+    def numbers(self) -> set[str]:
+        """The indices that a value has no lanes for."""
+        return {w.index for w in self.walks if w.how in NUMBERS}
+
+    def axis(self, fold: Fold) -> str:
+        """The one index with lanes that a fold is over."""
+        (own,) = set(fold.over) - self.numbers
+        return own
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
@@ -141,10 +152,11 @@ def carried(kernel: Kernel, loop: Loop) -> tuple[Fold, ...]:
 
 
 def is_dot(fold: Fold, kernel: Kernel) -> bool:
-    """Whether the fold is a product of tiles: a sum over one index, each of whose two factors lacks an axis of the other."""
+    """Whether the fold is a product of tiles: a sum over one axis, each of whose two factors lacks an axis of the other."""
     match fold.value:
-        case ir.Reduce("sum", (over,), _, ir.Call("mul", (left, right))):
-            walked = {w.index for w in kernel.walks if w.how != "program"}
-            ours, theirs = (free_indices(side) & walked for side in (left, right))
-            return over.index in ours & theirs and bool(ours - theirs) and bool(theirs - ours)
+        case ir.Reduce("sum", _, _, ir.Call("mul", (left, right))):
+            over = set(fold.over) - kernel.numbers
+            ours, theirs = (free_indices(side) - kernel.numbers for side in (left, right))
+            alone = len(over) == 1 and over <= ours & theirs
+            return alone and bool(ours - theirs) and bool(theirs - ours)
     return False

@@ -29,7 +29,7 @@ def in_parts(name: str, kernel: Kernel, nests: Sequence[ir.Nest]) -> Kernel:
     by_name = {n.name: n for n in nests}
     stores = tuple(_state(f, by_name[f.name]) for f in carried(kernel, loop))
     before = tuple(s for s in kernel.body[:at] if not isinstance(s, Store))
-    body = (*before, replace(loop, part=PART), *stores)
+    body = (*before, _shared(loop, kernel), *stores)
     return Kernel(name, (Walk(PART, PARTS, "program"), *kernel.walks), body)
 
 
@@ -60,6 +60,15 @@ def state_dims(n: ir.Nest) -> tuple[Poly, ...]:
 def _loop_at(kernel: Kernel) -> int:
     (at,) = (k for k, s in enumerate(kernel.body) if isinstance(s, Loop))
     return at
+
+
+def _shared(loop: Loop, kernel: Kernel) -> Loop:
+    """The loop, or the one in it that takes blocks, by parts."""
+    if kernel.walk(loop.index).how == "loop":
+        return replace(loop, part=PART)
+    (inner,) = (s for s in loop.body if isinstance(s, Loop))
+    body = (_shared(inner, kernel) if s is inner else s for s in loop.body)
+    return replace(loop, body=tuple(body))
 
 
 def _state(f: Fold, n: ir.Nest) -> Store:

@@ -46,7 +46,7 @@ class _Verifier:
     def all(self, stores: Sequence[str]) -> None:
         walked = [w.index for w in self.kernel.walks]
         self.check(len(walked) == len(set(walked)), "an index is walked twice")
-        self.open = {w.index for w in self.kernel.walks if w.how != "loop"}
+        self.open = {w.index for w in self.kernel.walks} - set(self.kernel.loops)
         self.body(self.kernel.body)
         for name in stores:
             count = self.stored.count(name)
@@ -143,9 +143,8 @@ class _Verifier:
     def lies(self, name: str, axes: tuple[str, ...]) -> None:
         """Whether a value has a lane or a number for each index of its line, and no other."""
         nest = self.nests[name]
-        numbers = {w.index for w in self.kernel.walks if w.how == "program"}
         own = {b.index for b in nest.box}
-        self.check(own - numbers == set(axes), f"{name} lies over {axes}")
+        self.check(own - self.kernel.numbers == set(axes), f"{name} lies over {axes}")
         for b in nest.box:
             self.covered(name, b)
             self.check(b.index in self.open, f"{name} is computed where nothing walks {b.index}")

@@ -21,6 +21,7 @@ from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical
 from tritongen.schedule.classes import CLASSES
+from tritongen.schedule.classes.chains import by_rows
 from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32
 from tritongen.schedule.digits import split_all
@@ -119,9 +120,9 @@ def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
 
 def best_form(op: ir.Op, facts, only: str | None):
     """Canonical nests and their groups; digits are split only where that finds a faster class."""
-    whole = canonical(op, facts)
+    whole = by_rows(op, canonical(op, facts), facts)
     groups = group(op, whole, facts, only)
-    digits = split_all(whole, facts, names_of(op))
+    digits = by_rows(op, split_all(whole, facts, names_of(op)), facts)
     if digits == whole:
         return whole, groups
     split_groups = group(op, digits, facts, only)
@@ -129,11 +130,12 @@ def best_form(op: ir.Op, facts, only: str | None):
     return (digits, split_groups) if better else (whole, groups)
 
 
-def _slowness(groups) -> tuple[int, int, int]:
-    """Groups without a class of their own, sums that are no product of tiles, groups in all."""
+def _slowness(groups) -> tuple[int, ...]:
+    """Groups without a class of their own, values that are stored, sums that are no product of tiles, groups in all."""
     general = sum(g.kind in ("box", "nest") for g in groups)
     tiled = sum(g.products for g in groups if g.product is not None)
-    return general, -tiled, len(groups)
+    inside = set().union(*(g.inside for g in groups))
+    return general, -len(inside), -tiled, len(groups)
 
 
 def _is_root(nest: ir.Nest, groups, own) -> bool:

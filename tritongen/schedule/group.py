@@ -11,6 +11,7 @@ from tritongen.ir.algebra import indices
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, reads, tensors_read
 from tritongen.schedule.classes import CLASSES, fused
+from tritongen.schedule.classes.chains import pairs
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
@@ -24,7 +25,7 @@ def group(
 ) -> tuple[Group, ...]:
     """Groups in an order in which every stored value is written before it is read.
 
-    `only`: the one class that may take nests; "fused" takes chains of products, and leaves the rest to all others.
+    `only`: the one class that may take nests; "fused" takes those of `chains.py`, and leaves the rest to all others.
     """
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
@@ -34,24 +35,32 @@ def group(
     stored |= multiplied_again(nests, stored, facts)
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
-    chains = tuple(fused.chains(op, nests, facts)) if only == "fused" else ()
+    chains: list[fused.Chain] = []
+    for pair in pairs(op, nests, facts) if only in (None, "fused") else ():
+        if kernels := fused.sets(pair, nests, stored, frozenset(op.kept)):
+            chains += kernels
+            stored -= pair.inside
     only = None if only == "fused" else only
-    stored -= frozenset().union(*chains) - outputs - gathered
-    roots = [n for n in nests if is_reducer(n) or n.name in stored]
+    fused_into = {n.name: k for k, (members, _) in enumerate(chains) for n in members}
+    inside = frozenset().union(*(g.inside for _, g in chains))
+    roots = [n for n in nests if n.name not in inside and (is_reducer(n) or n.name in stored)]
     virtual = Virtual(n for n in nests if n not in roots)
     places: dict[str, int] = {}
     groups: list[list[ir.Nest]] = []
 
     def joins(place: int, root: ir.Nest) -> bool:
+        if groups[place][0].name in fused_into:
+            return False
         together = [*groups[place], root]
         return classify(together, virtual, by_name, facts, only, extending=True) is not None
 
     for root in roots:
         if root.name in places:
             continue
-        if chain := next((names for names in chains if root.name in names), None):
-            groups.append([n for n in roots if n.name in chain])
-            places |= dict.fromkeys(chain, len(groups) - 1)
+        if root.name in fused_into:
+            own, _ = chains[fused_into[root.name]]
+            groups.append(list(own))
+            places |= {n.name: len(groups) - 1 for n in own}
             continue
         read = sorted({places[t] for t in _read_by(root, virtual) if t in places})
         earliest = read[-1] if read else 0
@@ -70,6 +79,9 @@ def group(
             places = {n.name: k for k, members in enumerate(groups) for n in members}
     found = []
     for members in groups:
+        if members[0].name in fused_into:
+            found.append(chains[fused_into[members[0].name]][1])
+            continue
         kind = classify(members, virtual, by_name, facts, only)
         assert kind is not None, "the general nest takes any one root"
         found.append(with_numbers(kind, members, virtual, facts, sizes) or kind)

@@ -59,6 +59,7 @@ class Group:
     col: tuple[ir.Binder, ...] = ()
     product: Product | None = None
     products: int = 1  # of so many sums, the first nests; `product` is the first one's
+    inside: frozenset[str] = frozenset()  # values that each kernel computes anew (`chains.py`)
     reverse: bool = False  # a scan from the end
     split: frozenset[str] = (
         frozenset()

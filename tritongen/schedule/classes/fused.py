@@ -1,314 +1,525 @@
-"""Chains of a product, folds over its columns and a second product: attention, and all that has its shape.
+"""Products whose values are never stored: attention and its gradients, loss heads, and all that has their shape.
 
     s[i, j] = sum[e](q[i, e] * k[j, e])      o[i, e] = sum[j](exp(s[i, j] - max[j](s[i, j])) * v[j, e])
 
-A program walks a block of rows i and loops over blocks of columns j, so that s is never stored. What makes a chain is
-found in the nests (`chains`); the kernel is lowered from walks (`tritongen/kernel`).
-
-Asked for by `only="fused"` alone: a row all of whose terms are -inf gives a sum of 0 where the spec says NaN, and the
-proof does not yet know which of its factors rows share.
+A program walks a block of rows i and loops over blocks of columns j, so that s is never stored. `chains.py` finds the
+pairs (i, j); `sets` says which of a pair's folds one kernel computes. The kernel is lowered from walks (`tritongen/kernel`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from math import inf, nan
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices
-from tritongen.ir.bounds import Facts
-from tritongen.ir.free import binders_of, reads, tensors_read
+from tritongen.ir.conditions import where_known
+from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
 from tritongen.kernel.lower import CannotLower, lower
 from tritongen.kernel.nodes import PARTS, Fold, Kernel, Let, Loop, Store, Walk, is_dot, statements
 from tritongen.kernel.parts import PART, in_parts, merging
 from tritongen.kernel.verify import verify
-from tritongen.schedule.classes.contraction import as_product
-from tritongen.schedule.classes.contraction_operands import storage_dtype
-from tritongen.schedule.members import Group, Virtual, gather_lines, is_reducer
+from tritongen.schedule.canonical import fresh, rename_nest
+from tritongen.schedule.classes.chains import Pair, is_multiplied
+from tritongen.schedule.members import Group, Virtual, closure, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Sizes, Step, Variant
 
 FOLDS = ("sum", "max", "min")
+Config = tuple[tuple[str, str], ...]
+Chain = tuple[
+    tuple[ir.Nest, ...], Group
+]  # the nests that a kernel stores, and all that it computes
 
 
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
-    """The members as one kernel: a product whose columns a second product sums over, and folds and lines around them."""
-    if extending or sum(map(is_multiplied, members)) < 2:
-        return None  # `chains` says which nests are together: another class may store what lies between
-    indices = {b.index for n in members for b in (*n.box, *binders_of(n))}
-    lines = gather_lines(members, virtual, indices)
-    second = next((n for n in reversed(lines) if _is_second(n, lines, virtual, facts)), None)
-    if second is None:
-        return None
-    product = as_product(second, virtual, facts)
-    assert product is not None
-    count = sum(map(is_multiplied, lines))
-    group = Group("fused", lines, product.m, product.k, product=product, products=count)
+    """None: which nests make a kernel of this kind is asked of a whole op (`sets`)."""
+    return None
+
+
+# ---- which folds of a pair a kernel computes -----------------------------------------------------
+def sets(
+    pair: Pair, nests: tuple[ir.Nest, ...], stored: set[str], kept: frozenset[str]
+) -> tuple[Chain, ...]:
+    """The folds of a pair by kernel, with the outputs that follow from them; none where a fold can't be printed.
+
+    One kernel computes folds over one index where one of them reads another, where all of them are second products, or
+    where none is.
+    """
+    inside = pair.inside
+    roots = [n.name for n in nests if n.name not in inside and (is_reducer(n) or n.name in stored)]
+    virtual = Virtual(n for n in nests if n.name not in roots)
+    place = {name: k for k, name in enumerate(roots)}
+
+    def led(n: ir.Nest) -> set[str]:
+        """The stored values that a nest reads."""
+        lines = (n, *closure(n, virtual))
+        return set().union(*(tensors_read(line.body) for line in lines)) & place.keys()
+
+    def joined(members: list[ir.Nest], n: ir.Nest) -> bool:
+        """Whether the members and a nest can be one kernel, which runs in the place of the first."""
+        own = {m.name for m in members}
+        if any(place[t] > place[members[0].name] for t in led(n) - own):
+            return False
+        return group_of(pair, (*members, n), virtual, kept) is not None
+
+    found: list[list[ir.Nest]] = []
+    for fold in pair.folds:
+        if len(pair.loops(fold)) != 1:
+            return ()
+        for members in found:
+            alike = all(
+                has_columns(m, pair, nests) == has_columns(fold, pair, nests) for m in members
+            )
+            follows = led(fold) & {m.name for m in members}
+            if (
+                pair.loops(members[0]) == pair.loops(fold)
+                and (alike or follows)
+                and joined(members, fold)
+            ):
+                members.append(fold)
+                break
+        else:
+            if group_of(pair, (fold,), virtual, kept) is None:
+                return ()
+            found.append([fold])
+    for n in nests:
+        if n.name in stored and not is_reducer(n):
+            for members in found:
+                if led(n) & {m.name for m in members} and joined(members, n):
+                    members.append(n)
+                    break
+    groups = ((tuple(members), group_of(pair, tuple(members), virtual, kept)) for members in found)
+    return tuple((members, group) for members, group in groups if group is not None)
+
+
+def has_columns(fold: ir.Nest, pair: Pair, nests: tuple[ir.Nest, ...]) -> bool:
+    """Whether a fold has an index that the values of the pair have not, as a second product has."""
+    own = {b.index for n in nests if n.name in pair.inside for b in n.box}
+    return bool({b.index for b in fold.box} - own)
+
+
+def group_of(
+    pair: Pair, members: tuple[ir.Nest, ...], virtual: Virtual, kept: frozenset[str]
+) -> Group | None:
+    """The members as one kernel; None where it can't be lowered or printed."""
+    loop = next(b for b in pair.ends if b.index in pair.loops(members[0]))
+    row = next(b for b in pair.ends if b is not loop)
+    own = {b.index for n in members for b in (*n.box, *binders_of(n))}
+    own |= {b.index for name in pair.inside for b in virtual[name].box}
+    lines = gather_lines(members, virtual, own)
+    known = set.intersection(
+        *(set(n.fold.guards) for n in lines if loop.index in {b.index for b in binders_of(n)})
+    )
+    lines = tuple(
+        replace(n, body=where_known(n.body, known)) if n.name in pair.inside else n for n in lines
+    )
+    group = Group("fused", with_scales(lines), (row,), (loop,), inside=pair.inside)
+    read = set().union(*(tensors_read(n.body) for n in lines))
+    last = tuple(n.name for n in lines if n.name not in read)
     try:
-        kernels = [kernel_of("", group, walks_of(group, wide), ()) for wide in (False, True)]
+        group = with_nan(group, lower("", group.nests, walks_of(group), last), kept)
+        kernels = [lower("", group.nests, walks_of(group), last)]
+        kernels += [
+            lower("", g.nests, walks_of(g, wide=True), own) for g, own in by_columns(group, last)
+        ]
     except CannotLower:
         return None
     return group if all(map(is_printable, kernels)) else None
 
 
-def _is_second(n: ir.Nest, lines, virtual, facts: Facts) -> bool:
-    """Whether it is a product of one row, one column and one summed index, over which another product has columns."""
-    product = as_product(n, virtual, facts) if is_reducer(n) else None
-    if (
-        product is None
-        or product.taps
-        or not len(product.m) == len(product.n) == len(product.k) == 1
-    ):
-        return False
-    (summed,), row = product.k, product.m[0]
-    heads = (as_product(m, virtual, facts) for m in lines if is_reducer(m) and m is not n)
-    own = ({b.index for b in (*p.m, *p.n)} for p in heads if p is not None and not p.taps)
-    return {row.index, summed.index} in own
+def with_scales(lines: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
+    """The lines with `s = scale * x` in place of s where only exp(s - m) reads it: there the scale costs nothing."""
+    shifted: dict[str, int] = {}
+    for n in lines:
+        for e in ir.walk(n.body):
+            match e:
+                case ir.Call("exp", (ir.Call("sub", (ir.Read(s), _)),)):
+                    shifted[s] = shifted.get(s, 0) + 1
+    read = [r.tensor for n in lines for r in reads(n.body)]
+    found: dict[str, ir.Expr] = {}
+    for n in lines:
+        match n.body:
+            case ir.Call("mul", (number, _)) if not free_indices(number):
+                if read.count(n.name) == shifted.get(n.name):
+                    found[n.name] = n.body
+
+    def change(e: ir.Expr) -> ir.Expr:
+        return found.get(e.tensor, e) if isinstance(e, ir.Read) else e
+
+    kept = (n for n in lines if n.name not in found)
+    return tuple(replace(n, body=ir.rebuild(n.body, change)) for n in kept)
 
 
-def walks_of(group: Group, wide: bool) -> tuple[Walk, ...]:
-    """How the kernel walks each index; `wide`: of columns of any number, in blocks of which each computes the rows' terms again."""
-    p = group.factors
-    (row,), (loop,), (column,) = p.m, p.k, p.n
-    found = [Walk(b.index, b.hi, "program") for b in p.batch]
-    found.append(Walk(row.index, row.hi, "tile", "BLOCK_M"))
-    if wide:
-        found.append(Walk(column.index, column.hi, "tile", "BLOCK_D"))
-    found.append(Walk(loop.index, loop.hi, "loop", "BLOCK_N"))
-    known = {w.index for w in found}
-    rest = {
-        b.index: b for n in group.nests for b in (*n.box, *binders_of(n)) if b.index not in known
+def with_nan(group: Group, kernel: Kernel, kept: frozenset[str]) -> Group:
+    """The group, sums that move with a maximum being NaN where that is -inf and there are terms.
+
+    A kernel adds 0 for exp(-inf - -inf), since later terms may move the maximum. A quotient of two such sums is NaN by
+    itself, and no result is what is kept for a gradient.
+    """
+    moved = {
+        s.name: s.moved_by for s in statements(kernel.body) if isinstance(s, Fold) and s.moved_by
     }
-    blocks: dict[Poly, str] = {}
-    for b in rest.values():
-        name = blocks.setdefault(b.hi, f"BLOCK_D{len(blocks) + 1}" if blocks else "BLOCK_D")
-        how = "loop" if wide and b != column else "whole"
-        found.append(Walk(b.index, b.hi, how, "BLOCK_K" if how == "loop" else name))
-    return tuple(found)
+    bare: set[str] = set()
 
+    def look(e: ir.Expr) -> None:
+        match e:
+            case ir.Call("div", (ir.Read(a), ir.Read(b))) if a in moved and moved[a] == moved.get(
+                b
+            ):
+                return
+            case ir.Read(tensor):
+                bare.add(tensor)
+        for part in ir.parts(e):
+            look(part)
 
-def kernel_of(name: str, group: Group, walks: tuple[Walk, ...], stores: tuple[str, ...]) -> Kernel:
+    for n in group.nests:
+        if n.name not in kept:
+            look(n.body)
     read = set().union(*(tensors_read(n.body) for n in group.nests))
-    last = tuple(n.name for n in group.nests if n.name not in read)
-    return lower(name, group.nests, walks, stores or last)
+    by_name = {n.name: n for n in group.nests}
+    fixed = {name for name in moved if name in bare or name not in read}
+    taken, lines = {*by_name, *(b.index for n in group.nests for b in n.box)}, list[ir.Nest]()
+    for n in group.nests:
+        if n.name not in fixed:
+            lines.append(n)
+            continue
+        m = by_name[moved[n.name]]
+        one = ir.Const(1.0, m.dtype)
+        some = replace(m, name=fresh(f"{m.name}_some", taken), body=replace(m.fold, body=one))
+        terms = replace(n, name=fresh(f"{n.name}_terms", taken))
+        none = ir.Call("eq", (read_of(m), ir.Const(-inf, m.dtype)), "bool")
+        if m.fold.guards:
+            lines.append(some)
+            none = ir.Call(
+                "and",
+                (none, ir.Call("gt", (read_of(some), ir.Const(0.0, m.dtype)), "bool")),
+                "bool",
+            )
+        value = ir.Call("where", (none, ir.Const(nan, n.dtype), read_of(terms)), n.dtype)
+        lines += [terms, replace(n, body=value)]
+    return replace(group, nests=tuple(lines))
+
+
+def read_of(n: ir.Nest) -> ir.Read:
+    return ir.Read(n.name, n.coords, None, n.dtype)
+
+
+def by_columns(group: Group, stores: tuple[str, ...]) -> list[tuple[Group, tuple[str, ...]]]:
+    """What of the group each result follows from, those of one index of columns together.
+
+    The first products sum over indices of their own: elsewhere those may be columns, which other programs have.
+    """
+    columns = columns_of(group)
+    several = list(dict.fromkeys(columns[name] for name in stores if name in columns)) or [""]
+    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
+    found = []
+    for column in several:
+        own = tuple(name for name in stores if columns.get(name, several[0]) == column)
+        needed, lines = set(own), list[ir.Nest]()
+        for n in reversed(group.nests):
+            if n.name not in needed:
+                continue
+            needed |= tensors_read(n.body)
+            if n.name in group.inside and is_reducer(n):
+                n = rename_nest(n, {b.index: fresh(b.index, taken) for b in binders_of(n)})
+            lines.append(n)
+        found.append((replace(group, nests=tuple(reversed(lines))), own))
+    return found
 
 
 def is_printable(kernel: Kernel) -> bool:
     """Whether it has one loop outside of others, blocks of two dims, and folds that loops can carry."""
     outer = [s for s in kernel.body if isinstance(s, Loop)]
+    numbers = kernel.numbers
     for s in statements(kernel.body):
         match s:
             case Fold(value=value, axes=axes):
-                count = len({*axes, *s.over})
-                if (
-                    value.op not in FOLDS
-                    or count > (3 if is_dot(s, kernel) else 2)
-                    or len(s.over) != 1
-                ):
+                over = set(s.over) - numbers
+                most = 3 if is_dot(s, kernel) else 2
+                if value.op not in FOLDS or len({*axes, *over}) > most or len(over) != 1:
                     return False
             case Let(axes=axes) if len(axes) > 2:
                 return False
     return len(outer) == 1
 
 
-# ---- which nests of an op ------------------------------------------------------------------------
-def chains(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> Iterator[frozenset[str]]:
-    """The values of each chain of an op: products, folds, what lies between, and the lines that follow row by row."""
-    outputs = {o.name for o in op.outputs}
-    virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
-    taken: frozenset[str] = frozenset()
-    for second in filter(is_multiplied, nests):
-        product = as_product(second, virtual, facts)
-        if product is None or len(product.k) != 1 or second.name in taken:
-            continue
-        found = chain_of(second, product.k[0].index, nests, outputs)
-        if found is None or found & taken or not in_order(found, nests):
-            continue
-        roots = [n for n in nests if n.name in found and (is_reducer(n) or n.name in outputs)]
-        halves = all(is_half(n, op) for n in filter(is_multiplied, roots))
-        if halves and classify(roots, virtual, {}, facts) is not None:
-            yield found
-            taken |= found
+# ---- how a kernel walks its indices --------------------------------------------------------------
+def batch_of(group: Group) -> tuple[ir.Binder, ...]:
+    """The indices of the values inside but rows and columns: a program has a number of each."""
+    ends = {*group.row, *group.col}
+    own = (b for n in group.nests if n.name in group.inside for b in n.box if b not in ends)
+    return tuple(dict.fromkeys(own))
 
 
-def chain_of(
-    second: ir.Nest, loop: str, nests: tuple[ir.Nest, ...], outputs: set[str]
-) -> frozenset[str] | None:
-    """What a kernel computes that loops over the index of this sum; None where a value of the loop is an output."""
-    read = {n.name: tensors_read(n.body) for n in nests}
-    inside = {n.name for n in nests if loop in {b.index for b in n.box}}
-    folds = {n.name for n in nests if loop in {b.index for b in binders_of(n)}}
-    found, before = {second.name}, set[str]()
-    while found != before:
-        before = set(found)
-        found |= {t for name in found for t in read[name] & (inside | folds)}
-        found |= {name for name, own in read.items() if own & found & inside}
-    if found & inside & outputs:
-        return None
-    own = {b.index for b in second.box}
-    for n in nests:  # the lines that follow
-        behind = read[n.name] & found and read[n.name] & read.keys() <= found
-        if behind and not is_reducer(n) and {b.index for b in n.box} <= own:
-            found.add(n.name)
-    return frozenset(found)
+def numbers_of(group: Group) -> tuple[ir.Binder, ...]:
+    """Those of them that folds sum over: a loop over single numbers."""
+    folded = {b for n in group.nests if n.name not in group.inside for b in binders_of(n)}
+    return tuple(b for b in batch_of(group) if b in folded)
 
 
-def in_order(found: frozenset[str], nests: tuple[ir.Nest, ...]) -> bool:
-    """Whether all that the chain reads stands in front of its first value: then it can be one step."""
-    before = set[str]()
-    for n in nests:
-        if n.name in found:
-            break
-        before.add(n.name)
-    read = set().union(*(tensors_read(n.body) for n in nests if n.name in found))
-    return read & {n.name for n in nests} <= before | found
+def columns_of(group: Group) -> dict[str, str]:
+    """The index of its columns, of each value that has some."""
+    known = {b.index for b in (*group.row, *group.col, *batch_of(group))}
+    return {
+        n.name: b.index
+        for n in group.nests
+        for b in n.box
+        if n.name not in group.inside and b.index not in known
+    }
 
 
-def is_multiplied(n: ir.Nest) -> bool:
-    match n.body:
-        case ir.Reduce("sum", body=ir.Call("mul")):
-            return True
-    return False
+def walks_of(group: Group, wide: bool = False) -> tuple[Walk, ...]:
+    """How the kernel walks each index; `wide`: of columns of any number, in blocks of which each computes the rows' terms again."""
+    (row,), (loop,) = group.row, group.col
+    numbers, columns = numbers_of(group), set(columns_of(group).values())
+    found = [Walk(b.index, b.hi, "program") for b in batch_of(group) if b not in numbers]
+    found.append(Walk(row.index, row.hi, "tile", "BLOCK_M"))
+    known = {b.index: b for n in group.nests for b in (*n.box, *binders_of(n))}
+    if wide:
+        found += [Walk(i, known[i].hi, "tile", "BLOCK_D") for i in known if i in columns]
+    found += [Walk(b.index, b.hi, "each") for b in numbers]
+    found.append(Walk(loop.index, loop.hi, "loop", "BLOCK_N"))
+    blocks: dict[Poly, str] = {}
+    seen = {w.index for w in found}
+    for b in known.values():
+        if b.index not in seen:
+            block = blocks.setdefault(b.hi, f"BLOCK_D{len(blocks) + 1}" if blocks else "BLOCK_D")
+            found.append(
+                Walk(b.index, b.hi, "loop", "BLOCK_K")
+                if wide
+                else Walk(b.index, b.hi, "whole", block)
+            )
+    return tuple(found)
 
 
-def is_half(n: ir.Nest, op: ir.Op) -> bool:
-    """Whether both factors are stored in one half type."""
-    narrow = storage_dtype(*n.fold.factors, op)
-    return bool(narrow) and set(ir.dtypes_of(narrow, op)) <= {"f16", "bf16"}
+def merge_walks(group: Group, behind: tuple[ir.Nest, ...]) -> tuple[Walk, ...]:
+    """A row a program, all of its parts, a block of its columns."""
+    columns = set(columns_of(group).values())
+    shared = {b.index: b for n in behind for b in n.box}
+    found = [Walk(b.index, b.hi, "program") for b in shared.values() if b.index not in columns]
+    found.append(Walk(PART, PARTS, "whole", "BLOCK_P"))
+    return (
+        *found,
+        *(Walk(b.index, b.hi, "tile", "BLOCK_D") for b in shared.values() if b.index in columns),
+    )
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
+WHY = "a product, folds over its columns, and products that sum over them: what lies between is never stored"
+
+
 def make(name, group, stores, dims, facts) -> Step:
-    p = group.factors
-    (row,), (column,) = p.m, p.n
-    sizes = {f"batch{k}": b.hi for k, b in enumerate(p.batch)}
-    batches = "".join(f"{n} * " for n in sizes)
-    sizes |= {"rows": row.hi, "columns": column.hi, "terms": p.k[0].hi}
-    held = {w.block: w.extent for w in walks_of(group, False) if w.how == "whole"}
-    sizes |= {f"whole{k}": extent for k, extent in enumerate(held.values())}
-    blocks = tuple((block, f"max(16, pow2(whole{k}))") for k, block in enumerate(held))
-    several = [f"whole{k}" for k in range(len(held))]
-    widest = f"max({', '.join(several)})" if len(several) > 1 else several[0]
-    fits = f"{widest} <= 256"
-    tiles = f"{batches}cdiv(rows, BLOCK_M)"
+    return _Maker(name, group, stores).step()
 
-    walks, wide = walks_of(group, False), walks_of(group, True)
-    kernel = kernel_of(f"{name}_rows", group, walks, stores)
-    part = in_parts(f"{name}_part", kernel, group.nests)
-    behind = merging(kernel, group.nests)
-    merge = lower(f"{name}_merge", behind, merge_walks(group, walks), stores)
-    many = kernel_of(f"{name}_wide", group, wide, stores)
-    by_tiles = described(group, walks)
-    verify(kernel, group.nests, stores)
-    verify(many, group.nests, stores)
-    verify(part, group.nests, [s.tensor for s in part.body if isinstance(s, Store)])
-    verify(merge, behind, stores)
 
-    def planned(own: Kernel, nests: tuple[ir.Nest, ...], boxes: tuple[str, ...] = ()) -> KernelPlan:
-        axes = tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in own.walks)
-        return KernelPlan(own.name, "fused", axes, nests, stores, kernel=own, boxes=boxes)
+class _Maker:
+    """The kernels of one group, and the variants that launch them.
 
-    kernels = [
-        planned(replace(kernel, name=f"{name}_tiles"), group.nests, by_tiles),
-        planned(kernel, group.nests),
-        planned(part, group.nests),
-        planned(merge, behind),
-        planned(many, group.nests),
-    ]
+    Where a row has columns, a kernel holds all of them, and all terms of the first products (`whole`). Where it has none,
+    as a loss head, the first products have a loop of their own, as in any product.
+    """
 
-    def config(
-        m: str, n: str, stages: str, *others: tuple[str, str]
-    ) -> tuple[tuple[str, str], ...]:
-        options = (("num_warps", "4"), ("num_stages", stages))
-        return (("BLOCK_M", m), ("BLOCK_N", n), *(others or blocks), *options)
+    def __init__(self, name: str, group: Group, stores: tuple[str, ...]):
+        self.name, self.group, self.stores = name, group, stores
+        self.whole = bool(columns_of(group))
+        self.parted = by_columns(group, stores)
+        if not self.whole:
+            ((self.group, _),) = self.parted
+        (row,), (loop,) = group.row, group.col
+        walks = walks_of(self.group, wide=not self.whole)
+        self.sizes = {
+            f"batch{k}": w.extent for k, w in enumerate(w for w in walks if w.how == "program")
+        }
+        self.batches = "".join(f"{n} * " for n in self.sizes)
+        self.sizes |= {"rows": row.hi, "terms": loop.hi}
+        held = {w.block: w.extent for w in walks if w.how == "whole"}
+        whole = {f"whole{k}": extent for k, extent in enumerate(held.values())}
+        self.sizes |= whole
+        self.widest = f"max({', '.join(whole)})" if len(whole) > 1 else "".join(whole)
+        self.blocks = tuple((b, f"max(16, pow2({n}))") for b, n in zip(held, whole, strict=True))
+        self.fits = f"{self.widest} <= 256" if self.whole else "True"
+        extents = {b.index: b.hi for n in group.nests for b in n.box}
+        of = [
+            next((columns_of(g)[n] for n in own if n in columns_of(g)), "")
+            for g, own in self.parted
+        ]
+        self.columns = [f"columns{k}" if c else "" for k, c in enumerate(of)]
+        self.sizes |= {n: extents[c] for n, c in zip(self.columns, of, strict=True) if n}
+        self.kernel = lower(f"{name}_rows", self.group.nests, walks, stores)
+        verify(self.kernel, self.group.nests, stores)
+        folds = [s for s in statements(self.kernel.body) if isinstance(s, Fold)]
+        self.moved = any(f.moved_by for f in folds)
+        self.seconds = sum(is_dot(f, self.kernel) and f.name not in group.inside for f in folds)
+        self.boxes = described(self.group)
+        self.kernels: list[KernelPlan] = []
 
-    short = "16 if rows <= 16 else "
-    loops = {w.block for w in wide if w.how == "loop"} - {"BLOCK_N"}
-    variants = [
-        Variant(
+    def step(self) -> Step:
+        variants = [self.in_parts()] if self.moved else []
+        if self.boxes:
+            variants.append(self.at_once("tiles", _both("tiled", self.fits), self.boxes))
+        if not (self.boxes and self.whole):
+            variants.append(self.at_once("rows", self.fits))
+        if self.whole:
+            variants.append(self.wide())
+        tests = (Sizes("tiled", (), self.boxes),) if self.boxes else ()
+        return Step(
+            self.name,
+            "fused",
+            WHY,
+            self.stores,
+            tuple(self.sizes.items()),
+            tuple(self.kernels),
+            tuple(variants),
+            tests=tests,
+        )
+
+    def planned(
+        self, kernel: Kernel, nests: tuple[ir.Nest, ...], boxes: tuple[str, ...] = ()
+    ) -> str:
+        """The name of a kernel that is now the step's."""
+        axes = tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in kernel.walks)
+        stores = tuple(s.tensor for s in statements(kernel.body) if isinstance(s, Store))
+        stores = stores if kernel.walks[0].index == PART else self.stores
+        self.kernels.append(
+            KernelPlan(kernel.name, "fused", axes, nests, stores, kernel=kernel, boxes=boxes)
+        )
+        return kernel.name
+
+    def config(self, boxes: bool) -> Config:
+        """Blocks, warps and stages by what a program carries: sums that move, or products in flight."""
+        widest = self.widest
+        rows, terms, stages, warps = "64", "64", "2", "4"
+        if not self.whole:
+            rows, terms, stages = "128", "256" if boxes else "128", "4" if boxes else "3"
+            warps = "8"
+        elif self.moved:
+            if boxes:
+                rows = f"128 if 64 < {widest} <= 128 and rows > 64 else 64"
+            else:
+                terms, stages = (f"{a} if {widest} <= 128 else {b}" for a, b in ((64, 32), (3, 2)))
+        else:
+            rows, stages = (f"{a} if {widest} <= 64 else {b}" for a, b in ((128, 64), (3, 2)))
+        if self.whole and self.seconds > 1:
+            terms = f"32 if {widest} <= 64 else 64"
+            warps = f"8 if {widest} > 128 else 4"
+        return (
+            ("BLOCK_M", f"16 if rows <= 16 else {rows}"),
+            ("BLOCK_N", terms),
+            *self.blocks,
+            *(() if self.whole else (("BLOCK_K", "64"),)),
+            ("num_warps", warps),
+            ("num_stages", stages),
+        )
+
+    @property
+    def tiles(self) -> str:
+        return f"{self.batches}cdiv(rows, BLOCK_M)"
+
+    # ---- variants
+    def at_once(self, name: str, when: str, boxes: tuple[str, ...] = ()) -> Variant:
+        kernel = self.planned(
+            replace(self.kernel, name=f"{self.name}_{name}"), self.group.nests, boxes
+        )
+        why = "tiles of all factors by descriptor" if boxes else "tiles by pointers"
+        launch = Launch(kernel, (self.tiles,))
+        return Variant(name, when, why, self.config(bool(boxes)), (launch,), requires=when)
+
+    def in_parts(self) -> Variant:
+        nests, boxes = self.group.nests, () if self.whole else self.boxes
+        part = in_parts(f"{self.name}_part", self.kernel, nests)
+        left = tuple(s for s in part.body if isinstance(s, Store))
+        verify(part, nests, [s.tensor for s in left])
+        launches = [Launch(self.planned(part, nests, boxes), (f"PARTS * {self.tiles}",))]
+        for (g, own), columns in zip(self.parted, self.columns, strict=True):
+            behind = merging(self.kernel, g.nests)
+            what = f"merge_{own[0]}" if len(self.parted) > 1 else "merge"
+            merge = lower(f"{self.name}_{what}", behind, merge_walks(g, behind), own)
+            verify(merge, behind, own)
+            grid = f"{self.batches}rows" + (f" * cdiv({columns}, BLOCK_D)" if columns else "")
+            own_config: Config = (("BLOCK_D", "64"),) if columns else ()
+            own_config += (("num_warps", "1"),)
+            launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
+        few = f"2 * {self.batches}cdiv(rows, 128) <= sms and terms >= 1024"
+        parts, config = f"sms // ({self.tiles})", self.config(bool(boxes))
+        if self.whole:
+            few = f"{self.batches}cdiv(rows, 64) < sms and terms >= 1024"
+            parts = f"cdiv(4 * sms, {self.tiles})"
+            config = (
+                ("BLOCK_M", "16 if rows <= 16 else 64"),
+                ("BLOCK_N", "64"),
+                *self.blocks,
+                ("num_warps", "4"),
+                ("num_stages", "2"),
+            )
+        requires = _both("tiled" if boxes else "True", self.fits)
+        return Variant(
             "parts",
-            f"{batches}cdiv(rows, 64) < sms and terms >= 1024 and {fits}",
+            _both(few, requires),
             "few rows: programs share the loop over a row's terms, and a second kernel merges what they leave",
             (
-                *config(f"{short}64", "64", "2"),
-                ("PARTS", f"max(1, min(cdiv(4 * sms, {tiles}), cdiv(terms, 4 * BLOCK_N), 64))"),
+                *config,
+                ("PARTS", f"max(1, min({parts}, cdiv(terms, 4 * BLOCK_N), 64))"),
                 ("BLOCK_P", "pow2(PARTS)"),
             ),
-            (
-                Launch(part.name, (f"PARTS * {tiles}",)),
-                Launch(
-                    merge.name,
-                    (f"{batches}rows * cdiv(columns, BLOCK_D)",),
-                    (("BLOCK_D", "64"), ("num_warps", "1")),
-                ),
-            ),
-            tuple(
-                _scratch(s, kernel, group.nests, sizes) for s in part.body if isinstance(s, Store)
-            ),
-            requires=fits,
-        ),
-        Variant(
-            "tiles",
-            f"tiled and {fits}",
-            "tiles of all factors by descriptor",
-            config(f"{short}128 if 64 < {widest} <= 128 and rows > 64 else 64", "64", "2"),
-            (Launch(kernels[0].name, (tiles,)),),
-            requires=f"tiled and {fits}",
-        ),
-        Variant(
-            "rows",
-            fits,
-            "a row's columns fit in registers",
-            config(f"{short}64", f"64 if {widest} <= 128 else 32", f"3 if {widest} <= 128 else 2"),
-            (Launch(kernel.name, (tiles,)),),
-            requires=fits,
-        ),
-        Variant(
+            tuple(launches),
+            tuple(self.scratch(s) for s in left),
+            requires=requires,
+        )
+
+    def wide(self) -> Variant:
+        launches, loops = [], set[str]()
+        named = [n for n in self.columns if n]
+        most = f"max({', '.join(named)})" if len(named) > 1 else "".join(named)
+        for (g, own), columns in zip(self.parted, self.columns, strict=True):
+            what = f"wide_{own[0]}" if len(self.parted) > 1 else "wide"
+            walks = walks_of(g, wide=True)
+            loops |= {w.block for w in walks if w.how == "loop"} - {"BLOCK_N"}
+            kernel = lower(f"{self.name}_{what}", g.nests, walks, own)
+            verify(kernel, g.nests, own)
+            grid = f"{self.tiles} * cdiv({columns}, BLOCK_D)"
+            launches.append(Launch(self.planned(kernel, g.nests), (grid,)))
+        return Variant(
             "wide",
             "True",
             "any number of columns: each block of them computes the products of its rows again",
-            config("64", "64", "2", ("BLOCK_D", "64"), *((b, "64") for b in sorted(loops))),
-            (Launch(kernels[4].name, (f"{tiles} * cdiv(columns, BLOCK_D)",)),),
-        ),
-    ]
-    if not by_tiles:
-        del kernels[0], variants[1]
-    tests = (Sizes("tiled", (), by_tiles),) if by_tiles else ()
-    why = "a product, folds over its columns, and a product that sums over them: what lies between is never stored"
-    numbers = tuple(sizes.items())
-    return Step(name, "fused", why, stores, numbers, tuple(kernels), tuple(variants), tests=tests)
+            (
+                ("BLOCK_M", "64"),
+                ("BLOCK_N", "64"),
+                ("BLOCK_D", f"max(16, min(128, pow2({most})))"),
+                *((block, "64") for block in sorted(loops)),
+                ("num_warps", "4"),
+                ("num_stages", "2"),
+            ),
+            tuple(launches),
+        )
+
+    def scratch(self, s: Store) -> tuple[str, str, tuple[str, ...]]:
+        """Storage for a state of all parts."""
+        nest = next(n for n in self.group.nests if n.name == s.value)
+        for d in nest.dims:
+            if d not in self.sizes.values():
+                self.sizes[f"dim{len(self.sizes)}"] = d
+        called = {extent: name for name, extent in reversed(self.sizes.items())}
+        return s.tensor, nest.dtype, ("PARTS", *(called[d] for d in nest.dims))
 
 
-def merge_walks(group: Group, walks: tuple[Walk, ...]) -> tuple[Walk, ...]:
-    """A row a program, all of its parts, a block of its columns."""
-    (column,) = group.factors.n
-    found = [replace(w, how="program", block="") for w in walks if w.how in ("program", "tile")]
-    found.append(Walk(PART, PARTS, "whole", "BLOCK_P"))
-    return (*found, Walk(column.index, column.hi, "tile", "BLOCK_D"))
+def _both(a: str, b: str) -> str:
+    return " and ".join(rule for rule in (a, b) if rule != "True") or "True"
 
 
-def _scratch(
-    s: Store, kernel: Kernel, nests: tuple[ir.Nest, ...], sizes: dict[str, Poly]
-) -> tuple[str, str, tuple[str, ...]]:
-    """Storage for a state of all parts."""
-    nest = next(n for n in nests if n.name == s.value)
-    called = {extent: name for name, extent in reversed(sizes.items())}
-    return s.tensor, nest.dtype, ("PARTS", *(called[d] for d in nest.dims))
-
-
-def described(group: Group, walks: tuple[Walk, ...]) -> tuple[str, ...]:
+def described(group: Group) -> tuple[str, ...]:
     """The operands of products whose tiles descriptors take: two dims walked by blocks, a number of the program in others."""
-    how = {w.index: w.how for w in walks}
+    how = {w.index: w.how for w in walks_of(group)}
     own = {n.name for n in group.nests}
     found: dict[str, bool] = {}
     for n in filter(is_multiplied, group.nests):
         for read in (r for r in reads(n.body) if r.tensor not in own):
-            blocks = [c for c in read.coords if any(how[i] != "program" for i in indices(c))]
+            blocks = [
+                c for c in read.coords if any(how[i] not in ("program", "each") for i in indices(c))
+            ]
             bare = all(c == index(next(iter(indices(c)))) for c in blocks)
             plain = len(blocks) == 2 and blocks[-1] == read.coords[-1] and bare
-            fits = (
-                plain
-                and read.fill is None
-                and ir.BATCH not in {i for c in read.coords for i in indices(c)}
-            )
+            batched = ir.BATCH in {i for c in read.coords for i in indices(c)}
+            fits = plain and read.fill is None and not batched
             found[read.tensor] = found.get(read.tensor, True) and fits
     return tuple(t for t, fits in found.items() if fits)

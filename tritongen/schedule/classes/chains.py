@@ -1,0 +1,143 @@
+"""Pairs of indices whose values only folds read, so that none of them has to be stored.
+
+    s[i, j] = sum[e](q[i, e] * k[j, e])                     # a product over rows i and columns j
+    m[i]    = max[j](s[i, j])                               # folds over one of the two
+    o[i, e] = sum[j](exp(s[i, j] - m[i]) * v[j, e])         # second products
+    g[j, e] = sum[i](s[i, j] * x[i, e])                     # and folds over the other one
+
+Input: canonical nests. Output: a `Pair` for (i, j). Kernels that walk blocks of one index and loop over the other compute
+its values tile by tile (`classes/fused.py`); a value that two kernels need is computed by both.
+
+A kernel of a second product holds all columns of its rows. Where it has no room for them, it computes the first product
+again for each block of them. So a second product makes a pair only where the first one has batch dims: the head of an
+attention is narrow, a matrix of weights is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import index
+from tritongen.ir.bounds import Facts
+from tritongen.ir.free import binders_of, reads, tensors_read
+from tritongen.schedule.canonical import fresh
+from tritongen.schedule.classes.contraction import as_product
+from tritongen.schedule.classes.contraction_operands import storage_dtype
+from tritongen.schedule.members import Product, Virtual, is_reducer
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two indices, the last of a product's rows and of its columns; `inside`: the values over both that follow from a product; `folds`: what reads them."""
+
+    ends: tuple[ir.Binder, ir.Binder]
+    inside: frozenset[str]
+    folds: tuple[ir.Nest, ...]
+
+    @property
+    def indices(self) -> frozenset[str]:
+        return frozenset(b.index for b in self.ends)
+
+    def loops(self, fold: ir.Nest) -> frozenset[str]:
+        """Which of the two indices a fold sums over."""
+        return self.indices & {b.index for b in binders_of(fold)}
+
+
+def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ...]:
+    """The pairs of an op; no value belongs to two of them."""
+    outputs = {o.name for o in op.outputs}
+    pointwise = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
+    products = {n.name: p for n in nests if (p := _product(n, op, pointwise, facts))}
+    found, taken = list[Pair](), set[str]()
+    for name, product in products.items():
+        if name in taken:
+            continue
+        pair = _pair((product.m[-1], product.n[-1]), products, nests)
+        if pair.inside & (outputs | taken) or not _is_read_by_folds(pair, nests):
+            continue
+        inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
+        batched = all(products[n].batch for n in pair.inside & products.keys())
+        if batched or not any({b.index for b in f.box} - inner for f in pair.folds):
+            found.append(pair)
+            taken |= pair.inside | {f.name for f in pair.folds}
+    return tuple(found)
+
+
+def _product(n: ir.Nest, op: ir.Op, pointwise: Virtual, facts: Facts) -> Product | None:
+    """The nest as a product with one summed index, of factors stored in a half type."""
+    product = as_product(n, pointwise, facts) if is_multiplied(n) and is_half(n, op) else None
+    if product is None or product.taps:
+        return None
+    return product if len(product.k) == 1 else None
+
+
+def _pair(
+    ends: tuple[ir.Binder, ir.Binder], products: dict[str, Product], nests: tuple[ir.Nest, ...]
+) -> Pair:
+    inside = set[str]()
+    for n in nests:
+        if {b.index for b in ends} <= {b.index for b in n.box}:
+            p = products.get(n.name)
+            if p and {p.m[-1], p.n[-1]} == set(ends) or tensors_read(n.body) & inside:
+                inside.add(n.name)
+    folds = (n for n in nests if n.name not in inside and tensors_read(n.body) & inside)
+    return Pair(ends, frozenset(inside), tuple(folds))
+
+
+def _is_read_by_folds(pair: Pair, nests: tuple[ir.Nest, ...]) -> bool:
+    """Whether all who read the values of a pair are folds over one of its indices, and read them where they are."""
+    own = {n.name: n.coords for n in nests if n.name in pair.inside}
+    in_place = all(
+        r.coords == own[r.tensor] and r.fill is None
+        for n in nests
+        for r in reads(n.body)
+        if r.tensor in own
+    )
+    return in_place and bool(pair.folds) and all(pair.loops(f) for f in pair.folds)
+
+
+def is_multiplied(n: ir.Nest) -> bool:
+    match n.body:
+        case ir.Reduce("sum", body=ir.Call("mul")):
+            return True
+    return False
+
+
+def is_half(n: ir.Nest, op: ir.Op) -> bool:
+    """Whether both factors are stored in one half type."""
+    narrow = storage_dtype(*n.fold.factors, op)
+    return bool(narrow) and set(ir.dtypes_of(narrow, op)) <= {"f16", "bf16"}
+
+
+def by_rows(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+    """The nests, each sum over both indices of a pair as a sum of sums over one.
+
+    dscale = sum[b, i, j](ds[b, i, j] * s[b, i, j])    is    rows[b, i] = sum[j](...);  dscale = sum[b, i](rows[b, i])
+    """
+    split = {
+        f.name: pair.ends[1].index
+        for pair in pairs(op, nests, facts)
+        for f in pair.folds
+        if f.fold.op == "sum" and len(pair.loops(f)) == 2
+    }
+    taken = {n.name for n in nests} | {p.name for p in (*op.params, *op.outputs)}
+    taken |= {b.index for n in nests for b in (*n.box, *binders_of(n))}
+    found: list[ir.Nest] = []
+    for n in nests:
+        if n.name in split:
+            rows, n = _rows(n, split[n.name], fresh(f"{n.name}_rows", taken))
+            found.append(rows)
+        found.append(n)
+    return tuple(found)
+
+
+def _rows(n: ir.Nest, loop: str, name: str) -> tuple[ir.Nest, ir.Nest]:
+    """The sums over one index, and the sum of them."""
+    own = tuple(b for b in n.fold.binders if b.index == loop)
+    rest = tuple(b for b in n.fold.binders if b.index != loop)
+    box = (*n.box, *rest)
+    coords, dims = tuple(index(b.index) for b in box), tuple(b.hi for b in box)
+    rows = ir.Nest(name, box, coords, dims, replace(n.fold, binders=own), n.fold.dtype, n.line)
+    whole = replace(n.fold, binders=rest, guards=(), body=ir.Read(name, coords, None, n.fold.dtype))
+    return rows, replace(n, body=whole)
