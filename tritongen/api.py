@@ -270,7 +270,7 @@ def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
     behind = (item.forward or item).backward
     if behind is None or getattr(module, behind.name).again:
         return
-    back, op = behind.plans[0].op, item.differentiated
+    back, op = behind.typings[0], item.differentiated
     names = [*(p.name for p in back.params), *behind.flags.values()]
 
     @functools.cache

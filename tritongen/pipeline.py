@@ -32,6 +32,7 @@ from tritongen.ir.rename import renamed
 from tritongen.ir.verify import verify
 from tritongen.schedule import plan_op
 from tritongen.schedule.aside import all_names, names_aside
+from tritongen.schedule.narrowed import kind_of, narrowed
 from tritongen.schedule.plan import Plan
 from tritongen.syntax import ast
 from tritongen.work import Overworked, limited
@@ -222,9 +223,10 @@ def _item(
 ) -> OpPlans:
     """An op, planned with names that are nothing else in its code (`emit/collisions.py`)."""
     name, marks = typings[0].name, taken.marks
-    seen = tuple(marked(op, marks) for op in typings)
+    planned_for = tuple(own for op in typings for own in narrowed(op))
+    seen = tuple(marked(op, marks) for op in planned_for)
     asks: dict[str, Any] = dict(on_request=on_request, autotune=taken.autotune)
-    item = OpPlans(seen[0].name, _plans(seen, only), seen, mark=marks.own, **asks)
+    item = OpPlans(seen[0].name, typings, _plans(seen, only), seen, mark=marks.own, **asks)
     variants = (v for p in item.plans for s in p.steps for v in s.variants)
     configs = frozenset(n for v in variants for n, _ in v.config)
     text = ops_source("", (item,))
@@ -234,11 +236,11 @@ def _item(
         raise SpecError([_reserved(o) for o in defined if o.name in clash])
     taken.functions |= found.functions
     own, aside = name + found.suffix, names_aside(typings[0], found.host, found.words)
-    hosts = tuple(renamed(op, aside, aside) for op in typings)
+    hosts = tuple(renamed(op, aside, aside) for op in planned_for)
     shown = {new: old for old, new in aside.items()}
-    planned = _plans(typings, only, own, found)
+    planned = _plans(planned_for, only, own, found)
     outside = found.outside | found.functions | configs  # a size `BLOCK * N` is no BLOCK_N
-    return OpPlans(name, planned, hosts, own, shown, outside, **asks)
+    return OpPlans(name, typings, planned, hosts, own, shown, outside, **asks)
 
 
 def _plans(
@@ -249,7 +251,7 @@ def _plans(
     for op in typings:
         with doing("verify"):
             verify(op)
-        kinds = [p.kind for p in op.typarams] if len(typings) > 1 else []
+        kinds = [kind_of(p) for p in op.typarams] if len(typings) > 1 else []
         evaluated = own_batches(op)[0]
         aside = names_aside(evaluated, found.inside, found.words)
         inner = renamed(evaluated, aside, aside)

@@ -46,13 +46,17 @@ def any_there(outputs: Iterable[str]) -> str:
     return " or ".join(f"{name} is not None" for name in outputs)
 
 
-def allocated_for(plan: Plan, flag: Mapping[str, str]) -> dict[str, str]:
-    """The condition under which each output is allocated: that one of those of its step is asked for."""
-    named = dict(zip((o.name for o in plan.inner.outputs), flag.values(), strict=True))
-    led = leads_to(plan)
+def allocated_for(plans: Iterable[Plan], flag: Mapping[str, str]) -> dict[str, str]:
+    """The condition under which each output is allocated: that one of those of its step is asked for, in some plan."""
+    found: dict[str, dict[str, None]] = {}
+    for plan in plans:
+        named = dict(zip((o.name for o in plan.inner.outputs), flag.values(), strict=True))
+        led = leads_to(plan)
+        for step in plan.steps:
+            for o in named.keys() & set(step.stores):
+                found.setdefault(o, {}).update(
+                    dict.fromkeys(named[name] for name in led[step.name])
+                )
     return {
-        o: " or ".join(named[name] for name in led[step.name])
-        for step in plan.steps
-        for o in step.stores
-        if o in named
+        o: " or ".join(name for name in flag.values() if name in own) for o, own in found.items()
     }

@@ -27,7 +27,7 @@ def asks_of(item: OpPlans) -> tuple[str, ...]:
 
 def options(item: OpPlans, asks: tuple[str, ...]) -> str:
     """What else the decorator is told."""
-    op = item.plans[0].op
+    op = item.typings[0]
     out = f", equals={item.own or item.name}_torch" if op.ref is not None else ""
     out += f', autocast="{op.autocast}"' if op.autocast else ""
     out += f", precision={asks}" if asks else ""
@@ -59,11 +59,11 @@ def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
 
 def differentiable(item: OpPlans) -> str:
     """What tells autograd of it; "" where that asks nothing: of integers."""
-    op, back = item.plans[0].op, item.backward
+    op, back = item.typings[0], item.backward
     if item.forward is not None:
         return f'differentiable_by("{item.forward.name}", {len(op.outputs)})'
     if told := backward(item):
-        own = parameters(back.plans[0].op) if back else []
+        own = parameters(back.typings[0]) if back else []
         takes = (*(name for name, _, _ in own), *(back.flags.values() if back else ()))
         fit = ", fit=runtime.fitted" if "before=" in told else ""
         views = any(dims for _, dims in item.handed_on.values())
@@ -75,10 +75,10 @@ def differentiable(item: OpPlans) -> str:
 
 def backward(item: OpPlans) -> str:
     """How the op's gradient is called, as `runtime.Backward` takes it; "" where there is none."""
-    op, back = item.plans[0].op, item.backward
+    op, back = item.typings[0], item.backward
     if back is None and not item.handed_on:
         return ""
-    wrt = tuple(o.name.removeprefix("d") for o in back.plans[0].op.outputs) if back else ()
+    wrt = tuple(o.name.removeprefix("d") for o in back.typings[0].outputs) if back else ()
     told = f'"{back.name if back else ""}", wrt={wrt}, outputs={tuple(o.name for o in op.outputs)}'
     if back and (flags := tuple(back.flags.values())):
         told += f", flags={flags}"

@@ -12,10 +12,10 @@ from tritongen.schedule.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class OpPlans:
-    """One op of a file: a plan for each of its typings.
+    """One op of a file: plans for each of its typings.
 
-    `hosts`: the typings with the names that what the public calls has for them, `shown` from those to the
-    spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
+    `typings`: as the spec has them; a plan may be of some of one's dtypes alone (`schedule/narrowed.py`). `hosts`: what each
+    plan is of, with the names that what the public calls has for them, `shown` from those to the spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
     `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
     whose gradient is `handed_on`, what comes in for an output, the same along these dims; or `no_gradient`: why there is none. `forward`: what
     runs in its place where a gradient is wanted, that is then behind it: it keeps values. `autotune`: whether its kernels
@@ -23,6 +23,7 @@ class OpPlans:
     """
 
     name: str
+    typings: tuple[ir.Op, ...]
     plans: tuple[Plan, ...]
     hosts: tuple[ir.Op, ...]
     own: str = ""
@@ -39,7 +40,7 @@ class OpPlans:
     @property
     def differentiated(self) -> ir.Op:
         """The typing that the gradient is of: that with the most floats."""
-        return differentiated(tuple(p.op for p in self.plans))
+        return differentiated(self.typings)
 
     @property
     def printed(self) -> Iterator[OpPlans]:
@@ -52,7 +53,8 @@ class OpPlans:
     @property
     def flags(self) -> dict[str, str]:
         """The parameter that asks for each output, where there are such."""
-        return asked.flags(self.plans[0], self.hosts[0]) if self.on_request else {}
+        found = [asked.flags(*own) for own in zip(self.plans, self.hosts, strict=True)]
+        return max(found, key=len) if self.on_request else {}
 
 
 def differentiated(typings: tuple[ir.Op, ...]) -> ir.Op:

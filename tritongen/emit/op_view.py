@@ -91,7 +91,7 @@ def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
 
 
 def op_view(item: OpPlans) -> SimpleNamespace:
-    op, host, flags = item.plans[0].op, item.hosts[0], item.flags
+    op, host, flags = item.typings[0], item.hosts[0], item.flags
     code = _Printed()
     for plan in item.plans:
         _print_plan(code, plan, item)
@@ -99,7 +99,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     params, own = [*parameters(op), *given], [*parameters(host), *given]
     asks = asks_of(item)
     names = [o.name for o in host.outputs]
-    where = asked.allocated_for(item.plans[0], flags) if flags else {}
+    where = asked.allocated_for(item.plans, flags) if flags else {}
     inside = dict(zip(names, (o.name for o in item.plans[0].inner.outputs), strict=True))
     outputs = [(o.name, allocation(host, o, *kept(o, item))) for o in host.outputs]
     some = f"any(t is not None and t.numel() > 0 for t in ({', '.join(names)}))"
@@ -135,7 +135,7 @@ def _on_cpu(item: OpPlans) -> str:
     """The results on CPU tensors: those of the `ref`, which may be views of operands, or of the reference."""
     host = item.hosts[0]
     given = ", ".join(n for n, _, _ in parameters(host))
-    if item.plans[0].op.ref is None:
+    if item.typings[0].ref is None:
         return f"{item.own or item.name}_reference({given})"
     operands = ", ".join(t.name for t in host.tensors)
     return f"lib.apart({item.own or item.name}_torch({given}), {operands})"
@@ -143,10 +143,11 @@ def _on_cpu(item: OpPlans) -> str:
 
 def _in_torch(item: OpPlans, aside: bool) -> list[list[str]]:
     """The body in torch, and the `ref`: behind functions with the public parameters where their own step aside."""
-    params, out = parameters(item.plans[0].op), []
+    params, out = parameters(item.typings[0]), []
+    kinds = {tuple(p.kind for p in op.typarams): op for op in item.hosts}
     for kind, printed in (("reference", reference_lines), ("torch", claim_lines)):
         name = f"{item.own or item.name}_{kind}"
-        lines = printed(*item.hosts, name=f"run_{name}" if aside else name, mark=item.mark)
+        lines = printed(*kinds.values(), name=f"run_{name}" if aside else name, mark=item.mark)
         if not lines:
             continue
         out.append(lines)

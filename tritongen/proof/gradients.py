@@ -67,18 +67,28 @@ LAYOUTS = ("contiguous", "expanded", "transposed", "sliced", "offset")
 class Derived:
     """An op's gradient as an op of its own, in a module that chooses and one of general nests.
 
-    `plans`: of both; none where every gradient is `handed_on` what comes in for an output.
+    `plans`: of both, for each set of dtypes; none where every gradient is `handed_on` what comes in for an output.
     """
 
     forward: Op
-    plans: tuple[Plan, ...]
+    plans: tuple[tuple[Plan, Plan], ...]
+    own: Op | None
     handed_on: Mapping[str, tuple[str, tuple[int, ...]]]
     modules: tuple[ModuleType, ModuleType]
     of: Op  # the spec's: of fewer results, where the forward keeps values for the gradient behind them
 
     @property
     def op(self) -> Op:
-        return self.plans[0].op
+        assert self.own is not None
+        return self.own
+
+    def plans_for(self, dtypes: Mapping[str, str]) -> tuple[Plan, Plan]:
+        """The plans that take a call of these dtypes."""
+        takes = (
+            all(dtypes.get(p.name, d) in p.dtypes for p in own[0].op.typarams for d in p.dtypes[:1])
+            for own in self.plans
+        )
+        return self.plans[next(k for k, fit in enumerate(takes) if fit)]
 
 
 def derived_of(
@@ -88,11 +98,12 @@ def derived_of(
 
     `item` is the op `of` the spec, or what runs in its place.
     """
-    plans = tuple(i.backward.plans[0] for i in (item, nest) if i.backward)
+    back, general = item.backward, nest.backward
+    plans = tuple(zip(back.plans, general.plans, strict=True)) if back and general else ()
     if not plans and not item.handed_on:
         return None
-    op = item.differentiated
-    return Derived(op, plans, item.handed_on, modules, of.differentiated)
+    own = back.typings[0] if back else None
+    return Derived(item.differentiated, plans, own, item.handed_on, modules, of.differentiated)
 
 
 # ---- calls ----------------------------------------------------------------------------------------
@@ -262,7 +273,6 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
     op = derived.forward
     progress.tell(f"{op.name}: its gradient", "gradients", 0, 1)
     choices = dtype_choices(op, progress.device)
-    candidates = candidates_of(derived.modules, *derived.plans) if derived.plans else ()
     before = len(progress.failures)
     for k in share if choices else ():
         if time.monotonic() > deadline or len(progress.failures) > before:
@@ -273,6 +283,9 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
         if called is None:
             continue
         case, args = called
+        candidates: tuple[Candidate, ...] = ()
+        if derived.plans:
+            candidates = candidates_of(derived.modules, *derived.plans_for(case.dtypes))
         try:
             problem = wrong_sense(derived, random) if draw is smooth_case else ""
         except (NoCase, ValueError, IndexError):  # no call of the op in f64

@@ -92,7 +92,6 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
         seen.found("backward", f"no gradient: {item.no_gradient}")
         return
     progress = runner.Progress(seen.device)
-    chosen = [runner.Candidate("chosen", module, plan) for plan in derived.plans[:1]]
     choices = cases.dtype_choices(derived.forward, seen.device)
     for k in range(CALLS if choices else 0):
         try:
@@ -101,6 +100,8 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
             args = backward_arguments(derived, case, seen.device)
         except (cases.NoCase, ValueError, IndexError):  # no call of the op
             continue
+        plans = derived.plans_for(case.dtypes)[:1] if derived.plans else ()
+        chosen = [runner.Candidate("chosen", module, plan) for plan in plans]
         with precision(case.precision):
             prove_call(progress, derived, chosen, case, args, k)
         for finding in progress.failures:

@@ -1,0 +1,52 @@
+"""An op of any float type, as an op of half types and one of the others, where the first has better kernels.
+
+    op f<T: float>(...)    as    f<T: f16 | bf16>(...) and f<T: f64 | f32>(...)
+
+Products whose values are never stored (`classes/chains.py`) are those of half types: tensor cores add them up in f32.
+The halves come first; a call takes the first plan that has its dtypes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.batches import own_batches
+from tritongen.ir.bounds import facts_of
+from tritongen.ir.dtypes import HALVES
+from tritongen.schedule import passed
+from tritongen.schedule.aside import names_of
+from tritongen.schedule.canonical import canonical
+from tritongen.schedule.classes.chains import pairs
+from tritongen.schedule.digits import split_all
+
+
+def narrowed(op: ir.Op) -> tuple[ir.Op, ...]:
+    """The op, or in its place the op of half types and that of the other dtypes of one type parameter."""
+    folds = sum(isinstance(e, ir.Reduce) for n in op.nests for e in ir.walk(n.body))
+    if folds < 2:
+        return (op,)
+    for p in op.typarams:
+        halves = tuple(d for d in p.dtypes if d in HALVES)
+        rest = tuple(d for d in p.dtypes if d not in HALVES)
+        if p.kind == "float" and halves and rest and _has_pairs(half := _with(op, p, halves)):
+            return half, _with(op, p, rest)
+    return (op,)
+
+
+def kind_of(p: ir.TypeParam) -> str:
+    """What a type parameter is called in names of functions."""
+    return "half" if set(p.dtypes) <= set(HALVES) else p.kind
+
+
+def _with(op: ir.Op, p: ir.TypeParam, dtypes: tuple[str, ...]) -> ir.Op:
+    own = replace(p, dtypes=dtypes, default=p.default if p.default in dtypes else None)
+    return replace(op, typarams=tuple(own if q is p else q for q in op.typarams))
+
+
+def _has_pairs(op: ir.Op) -> bool:
+    inner = passed(own_batches(op)[0])
+    facts = facts_of(inner)
+    nests = canonical(inner, facts)
+    digits = split_all(nests, facts, names_of(inner))
+    return any(pairs(inner, form, facts) for form in (nests, digits))
