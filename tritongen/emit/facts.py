@@ -351,6 +351,12 @@ def bytes_packed(name: str) -> Text:
     return text
 
 
+def tile_bytes_text(context: Context, step: Step, views: dict[str, View]) -> str:
+    """Bytes of what is loaded of each place of rows and columns."""
+    seen = [v.tensor for v in views.values() if v.tensor not in step.stores]
+    return " + ".join(f"{tensor}.element_size()" for tensor in seen)
+
+
 def packed_text(packs: Iterable[Pack]) -> str:
     return ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in packs)
 
@@ -376,6 +382,7 @@ FACTS = (
     Fact("patched", "bool", patched_text),
     Fact("covered", "int", covered_by_patches),
     Fact("tf32x3", "bool", lambda context, step, views: 'PRECISION == "tf32x3"'),
+    Fact("tile_bytes", "int", tile_bytes_text),
     Fact("in_f64", "bool", lambda c, step, v: is_wide_text(c), told=True),
     Fact("itemsize", "int", lambda context, step, views: itemsize_text(context, step)),
     Fact("stored_bytes", "int", lambda c, step, v: f"{step.stores[-1]}.element_size()"),

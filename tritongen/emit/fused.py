@@ -15,14 +15,15 @@ from functools import reduce
 from typing import Any
 
 from tritongen.emit.fold_lines import end_text, guard_text, start_text
-from tritongen.emit.folds import MONOIDS
+from tritongen.emit.folds import IDENTITY, MONOIDS, combined
 from tritongen.emit.kernel_writer import Context, KernelWriter
-from tritongen.emit.text import wrap
-from tritongen.emit.tiles import view
+from tritongen.emit.masked import Lanes, choose_fill, masked_value
+from tritongen.emit.text import launch_text, wrap
+from tritongen.emit.tiles import view, wide_tensors
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, substitute
-from tritongen.ir.free import free_indices, tensors_read
+from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
 from tritongen.kernel.nodes import (
     PARTS,
@@ -79,6 +80,9 @@ def fused_view(plain: KernelWriter) -> KernelView:
             writer.lines = [x for x in writer.lines if not x.strip().startswith(f"{name} = ")]
     blocks = tuple(dict.fromkeys(w.block for w in writer.own.walks if w.block))
     blocks += ("PARTS",) if any(w.extent == PARTS for w in writer.own.walks) else ()
+    loops = any(w.how == "loop" for w in writer.own.walks)
+    blocks += ("STAGES",) if loops and not writer.multiplies else ()
+    blocks += ("HOLD",) if writer.may_hold else ()
     lines = (*writer.scalars, *writer.lines)
     doc = doc_of(writer.own, writer.variables)
     return view(writer, {}, blocks, doc, lines=lines, setup=tuple(writer.setup))
@@ -94,7 +98,8 @@ def doc_of(kernel: Kernel, called: Mapping[str, str]) -> str:
     ][:1]
     whole = [f"all {called[w.index]} at once" for w in kernel.walks if w.how == "whole"][:1]
     of = f" of each {each}" if each else ""
-    return f"{f'{tiles} a program' if tiles else 'A program'}{of}, {(loops or whole)[0]}."
+    own = f"{tiles} a program" if tiles else "A program"
+    return f"{own}{of}, {(loops or whole)[0]}."
 
 
 class FusedWriter(KernelWriter):
@@ -120,10 +125,36 @@ class FusedWriter(KernelWriter):
         self.ended: dict[str, str] = {}  # the end of a tile, by the extent of its index
         self.masked: set[str] = set()  # values whose lanes outside hold what a maximum ignores
         self.without: set[tuple[str, str]] = set()  # those that hold 0 where a mask says so
+        self.inside: dict[str, str] = {}  # masks that have a name
         self.first: dict[str, str] = {}  # the first element of a tile
         self.starts: dict[str, str] = {}  # and that of a loop's block
         self.moving: dict[str, str] = {}  # maxima of the loop: by what sums are multiplied
         self.setup: list[str] = []  # host lines that describe operands
+        folds = [s for s in statements(self.own.body) if isinstance(s, Fold)]
+        self.multiplies = any(is_dot(f, self.own) for f in folds)
+        self.unmasked: set[str] = set()  # folds over columns whose lanes outside add nothing
+        if not self.multiplies:
+            self.choose_lanes()
+
+    def choose_lanes(self) -> None:
+        """Without products memory runs along the last walk: what its lanes outside hold, and how wide accesses are."""
+        walk = self.own.walks[-1]
+        self.along = {"": walk.index}
+        self.say_multiple(self.size(walk.extent)[0], launch_text(walk.extent))
+        axis = next(a for a in self.kernel.axes if a.name == walk.index)
+        self.fill, found = choose_fill(self.kernel.nests, wide_tensors(self, axis), axis)
+        every = [
+            r for n in self.kernel.nests for r in reads(n.body) if walk.index in free_indices(r)
+        ]
+        for f in (s for s in statements(self.own.body) if isinstance(s, Fold)):
+            if f.over == (walk.index,):
+                self.unmasked |= {f.name} & found
+                continue
+            both = {r.tensor for r in every if {*f.over} <= free_indices(r)}
+            lanes = Lanes({t: v for t, v in self.fill.items() if t in both}, frozenset(f.over))
+            held = masked_value(f.value.body, lanes)
+            if held is not None and held == IDENTITY.get(f.value.op) and not f.value.guards:
+                self.unmasked.add(f.name)
 
     # ---- programs
     def programs(self) -> None:
@@ -134,8 +165,10 @@ class FusedWriter(KernelWriter):
         for k, w in enumerate(order):
             extent, name = self.size(w.extent)[0], self.variables[w.index]
             count = extent if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
-            if w.how == "tile":
-                count = self.assigned_in(0, f"{name}_tiles", f"tl.cdiv({extent}, {w.block})")
+            if w.how == "tile" and k < len(order) - 1:
+                count = f"tl.cdiv({extent}, {w.block})"
+                count = count if self.multiplies else f"tl.maximum({count}, 1)"  # of no columns
+                count = self.assigned_in(0, f"{name}_tiles", count)
             last = k == len(order) - 1
             own = rest if last else f"{rest} % {count}"
             if w.how == "tile" and self.grows(w.index):
@@ -153,11 +186,31 @@ class FusedWriter(KernelWriter):
                     0, f"first_{name}", f"{wrapped(own)} * {w.block}"
                 )
                 line(f"{name} = {self.first[w.index]} + tl.arange(0, {w.block}).to(tl.int64)")
+                self.name_mask(w, self.size(w.extent)[0], f"{w.block} > 1")
             if not last:
                 rest = self.assigned_in(0, self.fresh("program"), f"{rest} // {count}")
         for w in self.own.walks:
             if w.how == "whole":
                 line(f"{self.variables[w.index]} = tl.arange(0, {w.block}).to(tl.int64)")
+                if not self.multiplies:
+                    wish, passed = "EVEN", f'{launch_text(w.extent)} == config["{w.block}"]'
+                    even = self.parameter(self.args.constants, wish, passed)
+                    self.name_mask(w, f"({w.block} if {even} else {self.size(w.extent)[0]})")
+
+    def name_mask(self, walk: Walk, end: str, several: str = "") -> None:
+        """Without products a walk is the rows of each tile or the columns, and has one mask.
+
+        A block of one element is never outside: where the tile needs no mask the compiler is to see it.
+        """
+        tile = [w.index for w in self.own.walks if w.how != "program"]
+        if self.multiplies or len(tile) > 2:
+            return
+        side = "[:, None]" if walk.index == tile[0] else "[None, :]"
+        name = self.inside.get(walk.index) or self.variable(f"in_{self.variables[walk.index]}")
+        self.inside[walk.index] = name
+        text = f"{self.variables[walk.index]}{side} < {end}"
+        text += f" if {several} else True" if several else ""
+        self.levels[-1].lines.append(f"{name} = {text}")
 
     def grows(self, row: str) -> bool:
         """Whether later rows have more terms: a loop ends where a row says."""
@@ -192,7 +245,9 @@ class FusedWriter(KernelWriter):
             if name:
                 self.index[name] = f"{self.variables[name]}{side}"
                 extent = self.stops.get(name) or self.size(self.own.walk(name).extent)[0]
-                self.axis_mask[name] = f"{self.index[name]} < {extent}"
+                inside = self.inside.get(name)
+                self.axis_mask[name] = inside or f"{self.index[name]} < {extent}"
+                self.axis_var[name] = self.index[name]
 
     def frame_of(self, names: Sequence[str] | set[str]) -> Frame:
         """The frame of a value over these indices, in the order of the walks."""
@@ -243,11 +298,20 @@ class FusedWriter(KernelWriter):
         depth = max((k for k, level in enumerate(self.levels) if level.index in moved), default=0)
         level, lines, cache = self.levels[depth], self.lines, self.cache
         rows, columns = (name if name in moved else "" for name in self.frame)
+        here = self.levels[-1].caches.setdefault((rows, columns), {})
+        if name := here.get((read, cast)):
+            return name
         natural = self.natural(read, (rows, columns))
         with self.within(natural) if natural != (rows, columns) else nullcontext():
             own = self.frame if natural != (rows, columns) else (rows, columns)
             self.lines, self.cache = level.lines, level.caches.setdefault(own, {})
+            before = len(self.lines)
             name = super().read(read, cast)
+            if level is not self.levels[-1] and self.may_hold and len(self.lines) == before + 1:
+                _, load = self.lines.pop().split(" = ", 1)
+                held = self.assign(f"{name}_held", load)
+                lines.append(f"{name} = {held} if HOLD else {load}")
+                here[read, cast] = self.cache.pop((read, cast))
         self.lines, self.cache = lines, cache
         return name if natural == (rows, columns) else f"{name}.T"
 
@@ -256,6 +320,11 @@ class FusedWriter(KernelWriter):
         place = {i: k for k, c in enumerate(read.coords) for i in indices(c)}
         turned = all(frame) and place[frame[0]] > place[frame[1]]
         return (frame[1], frame[0]) if turned else frame
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether what a loop reads again and again may be too much to be held in registers."""
+        return not self.multiplies and {"whole", "loop"} <= {w.how for w in self.own.walks}
 
     def load(self, read: ir.Read, cast: str = "") -> str:
         """By descriptor, where the plan says so: zeros outside."""
@@ -318,6 +387,9 @@ class FusedWriter(KernelWriter):
             shown = self.expr(ir.Read(nest.name, (), None, ""))[0]
             self.store(replace(nest, name=s.tensor, coords=s.coords), shown, checks)
 
+    def stride(self, tensor: str, run: str, dim: int) -> str:
+        return super().stride(tensor, str(dim) if run == ir.BATCH else run, dim)
+
     def symbol(self, name: str) -> str:
         """A size; how many programs share a loop is in the config."""
         return name if name == "PARTS" else super().symbol(name)
@@ -340,6 +412,8 @@ class FusedWriter(KernelWriter):
             level.lines.append(f"{name} = tl.cast({start}, tl.int64)")
             self.index[loop.index] = name
         self.levels.append(level)
+        if walk.block:
+            self.name_mask(walk, ends.stop, f"{walk.block} > 1")
         self.body(loop.body)
         self.levels.pop()
         outer.lines += self.printed(level, ends, start, walk.block)
@@ -353,7 +427,9 @@ class FusedWriter(KernelWriter):
         if not level.is_cut or ends.whole is None:
             step = f", {block}" if block else ""
             head = f"{ends.first}, {ends.stop}{step}" if step or ends.first != "0" else ends.stop
-            return [f"for {start} in range({head}):", *(f"    {line}" for line in level.lines)]
+            # Without products, what a loop loads is fetched ahead where the loop says so.
+            turns = f"range({head})" if self.multiplies else f"tl.range({head}, num_stages=STAGES)"
+            return [f"for {start} in {turns}:", *(f"    {line}" for line in level.lines)]
         lo, hi = ends.whole
         cut, said = self.variable(self.fresh("whole")), "then the rest"
         end = f"{wrapped(hi)} // {block} * {block}"
@@ -480,7 +556,8 @@ class FusedWriter(KernelWriter):
             with self.within(frame), self.computing(f.name):
                 term, axis = self.term(f), frame.index(self.own.axis(f))
                 alone = not held and not all(frame)  # then it is a number
-                text = end_text(self, nest, term, None if alone else axis)
+                apart = held and self.is_apart(f)
+                text = term if apart else end_text(self, nest, term, None if alone else axis)
                 if self.is_shift(f) and self.is_followed(f):
                     text = f"tl.max({term}, {axis}, keep_dims=True)"
         line = self.levels[-1].lines.append
@@ -500,13 +577,21 @@ class FusedWriter(KernelWriter):
         else:
             moved = f"{f.name} * {self.moving[f.moved_by]}" if f.moved_by else f.name
             kind = ir.kind_of(nest.dtype, self.op)
-            both = MONOIDS[f.value.op].combine[kind].format(a=moved, b=text)
-            line(f"{f.name} = {both}")
+            combine = MONOIDS[f.value.op].combine[kind]
+            if moved == f.name:
+                line(combined(combine, f.name, (text, ATOM)))
+            else:
+                line(f"{f.name} = {combine.format(a=moved, b=text)}")
 
     def folded(self, f: Fold) -> Frame:
         """The frame of what a tile folds to: a column of rows, or a row of columns."""
         rows, columns = self.frame_of({*f.axes, *f.over})
         return ("", columns) if rows == self.own.axis(f) else (rows, "")
+
+    def is_apart(self, f: Fold) -> bool:
+        """Whether each lane keeps a state of its own until the loop ends: nothing in the loop asks for all of them."""
+        moves = f.moved_by or self.is_shift(f)
+        return not self.multiplies and not moves and f.value.op in MONOIDS
 
     def is_shift(self, f: Fold) -> bool:
         """Whether sums move with a maximum."""
@@ -554,7 +639,7 @@ class FusedWriter(KernelWriter):
         out = self.expr(value)[0]
         if not self.strong(value):
             out = self.full(value, value.dtype)
-        if not mask or (f.moved_by and f.moved_by in self.masked):
+        if not mask or (f.moved_by and f.moved_by in self.masked) or f.name in self.unmasked:
             return out
         start = start_text(self, self.nests[f.name], value.dtype)
         masked = f"tl.where({mask}, {out}, {start})"
@@ -647,6 +732,8 @@ class FusedWriter(KernelWriter):
     def open_state(self, f: Fold) -> None:
         nest = self.nests[f.name]
         rows, columns = self.frame_of(f.axes) if is_dot(f, self.own) else self.folded(f)
+        if self.is_apart(f):
+            rows, columns = self.frame_of({*f.axes, *f.over})
         shape = ", ".join(self.own.walk(i).block if i else "1" for i in (rows, columns))
         dtype = self.dtype(nest.dtype)
         start = start_text(self, nest, nest.dtype)
@@ -660,7 +747,13 @@ class FusedWriter(KernelWriter):
         self.values[f.name], self.frames[f.name] = (name, ATOM), (rows, columns)
 
     def close_state(self, f: Fold) -> None:
-        """Behind the loop a maximum is itself again."""
+        """Behind the loop a maximum is itself again, and lanes that kept states of their own become one."""
+        if self.is_apart(f):
+            frame, nest = self.frames[f.name], self.nests[f.name]
+            alone = self.folded(f) == ("", "")  # a number, which is no tile
+            text = end_text(self, nest, f.name, None if alone else frame.index(f.over[0]))
+            self.levels[-1].lines.append(f"{f.name} = {text}")
+            self.frames[f.name] = self.folded(f)
         self.values[f.name] = (f.name, ATOM)
         self.moving.pop(f.name, None)
 

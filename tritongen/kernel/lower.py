@@ -124,22 +124,23 @@ class _Lowering:
         for name in left:
             if self.loop_of(name, opened) != index:
                 continue
-            waits = self.outside(name, index, done)
+            waits = self.outside(name, index, done, roots)
             moved = {m for m in waits & roots if self.moves(name, m)}
             if waits <= moved:
                 roots.add(name)
                 self.moved |= dict.fromkeys([name], *moved) if moved else {}
         return (index, roots) if roots else None
 
-    def outside(self, name: str, index: str, done: set[str]) -> set[str]:
-        """The values that are not there yet and that the loop does not compute by the way."""
+    def outside(self, name: str, index: str, done: set[str], roots: set[str]) -> set[str]:
+        """The values that are not there yet and that the loop does not compute by the way, or stores as its `roots`."""
         found, seen, ahead = set[str](), set[str](), list(self.reads[name])
         while ahead:
             other = ahead.pop()
             if other in done or other in seen:
                 continue
             seen.add(other)
-            if index in {b.index for b in self.nests[other].box} and other not in self.stores:
+            inside = index in {b.index for b in self.nests[other].box}
+            if inside and (other not in self.stores or other in roots):
                 ahead += self.reads[other]
             else:
                 found.add(other)

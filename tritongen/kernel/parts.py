@@ -27,7 +27,7 @@ def in_parts(name: str, kernel: Kernel, nests: Sequence[ir.Nest]) -> Kernel:
     loop = kernel.body[at]
     assert isinstance(loop, Loop)
     by_name = {n.name: n for n in nests}
-    stores = tuple(_state(f, by_name[f.name]) for f in carried(kernel, loop))
+    stores = tuple(_state(f, by_name[f.name], kernel) for f in carried(kernel, loop))
     before = tuple(s for s in kernel.body[:at] if not isinstance(s, Store))
     body = (*before, _shared(loop, kernel), *stores)
     return Kernel(name, (Walk(PART, PARTS, "program"), *kernel.walks), body)
@@ -71,8 +71,11 @@ def _shared(loop: Loop, kernel: Kernel) -> Loop:
     return replace(loop, body=tuple(body))
 
 
-def _state(f: Fold, n: ir.Nest) -> Store:
-    return Store(state_name(f.name), (index(PART), *n.coords), f.axes, value=f.name)
+def _state(f: Fold, n: ir.Nest, kernel: Kernel) -> Store:
+    own = {b.index for b in n.box}
+    once = (w.index for w in kernel.walks if w.how in ("program", "tile") and w.index not in own)
+    coords = index(PART), *n.coords
+    return Store(state_name(f.name), coords, f.axes, tuple(once), value=f.name)
 
 
 def _merged(f: Fold, n: ir.Nest, states: dict[str, Fold], nests: dict[str, ir.Nest]) -> ir.Nest:

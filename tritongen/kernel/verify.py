@@ -104,7 +104,9 @@ class _Verifier:
         own = s.coords if not s.value else s.coords[1:]
         self.check(own == nest.coords, f"{s.tensor} is stored at another place")
         box = {b.index for b in nest.box}
-        programs = {w.index for w in self.kernel.walks if w.how in ("program", "tile")}
+        # Programs that share a loop store each its own run of that.
+        runs = {loop.part for loop in self.loops if loop.index in box}
+        programs = {w.index for w in self.kernel.walks if w.how in ("program", "tile")} - runs
         shared = programs - box - (set() if not s.value else free_of(s))
         self.check(
             shared == set(s.once),
@@ -121,11 +123,12 @@ class _Verifier:
                 set(loop.within) <= guards,
                 f"the loop over {loop.index} leaves out terms of {f.name}",
             )
-        stores = [s for s in statements(loop.body) if isinstance(s, Store)]
-        self.check(
-            not (stores and (loop.within or loop.part)),
-            f"the loop over {loop.index} leaves out stores",
-        )
+        for s in statements(loop.body):
+            if isinstance(s, Store):
+                moved = loop.index in {b.index for b in self.nest(s.value or s.tensor).box}
+                self.check(
+                    moved and not loop.within, f"the loop over {loop.index} leaves out stores"
+                )
         before = set(self.known), dict(self.states)
         self.open.add(loop.index)
         self.loops.append(loop)

@@ -17,6 +17,7 @@ from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
 from tritongen.schedule.members import Group, Virtual, closure, fetches, is_reducer
 
+ASKED = ("crossed",)  # classes that are not taken unasked
 MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it
 
 
@@ -25,7 +26,7 @@ def group(
 ) -> tuple[Group, ...]:
     """Groups in an order in which every stored value is written before it is read.
 
-    `only`: the one class that may take nests; "fused" takes those of `chains.py`, and leaves the rest to all others.
+    `only`: the one class that may take nests; "fused" and those of ASKED leave what they can't take to all others.
     """
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
@@ -210,7 +211,7 @@ def classify(members, virtual, by_name, facts, only=None, extending=False) -> Gr
     if any(own.get(a.tensor, a.coords) != a.coords for n in members for a in fetches(n.body)):
         return None  # gathered at another place than where it is computed: from storage
     for kind, members_of in CLASSES.items():
-        if only not in (None, kind):
+        if kind in ASKED and kind != only or only not in (None, kind, *ASKED):
             continue
         found = members_of.classify(members, virtual, by_name, facts, extending)
         if found is not None and _in_place(found.nests):

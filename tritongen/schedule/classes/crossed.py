@@ -1,0 +1,292 @@
+"""Folds both ways over one tile: over the columns of each row, and over the rows of each column.
+
+    r[n] = rsqrt(mean[d](x[n, d] ** 2))      dx[n, d] = dy[n, d] * w[d] * r[n] - ...      dw[d] = sum[n](dy[n, d] * x[n, d] * r[n])
+
+The gradient of a norm is one: each element is read once. A program walks a run of rows, each whole in registers; what it
+stores of them leaves at once, and what it folds over them is a state that it keeps to the end. A second kernel merges
+the states of all programs, in their order. Kernels are lowered from walks (`tritongen/kernel`).
+
+Rows that are too wide for registers are walked twice: by rows, whose folds are then stored, and by columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, indices
+from tritongen.ir.free import binders_of, free_indices, reads, tensors_read
+from tritongen.kernel.lower import CannotLower, lower
+from tritongen.kernel.nodes import PARTS, Kernel, Loop, Store, Walk, statements
+from tritongen.kernel.parts import PART, in_parts, merging, state_name
+from tritongen.kernel.verify import verify
+from tritongen.schedule.classes.contraction import as_product
+from tritongen.schedule.members import Group, fetches, gather_lines, is_reducer
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
+
+ACROSS = ("sum", "max", "min", "mean")  # a row
+DOWN = ("sum", "max", "min")  # a column: what parts of a loop can leave
+
+
+# ---- what is one ---------------------------------------------------------------------------------
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    """The members as one kernel, where folds both ways read a tensor along rows and columns."""
+    reducers = [n for n in members if is_reducer(n)]
+    if len(reducers) < 2:
+        return None
+    row, col = reducers[0].box, binders_of(reducers[0])
+    rows, cols = {b.index for b in row}, {b.index for b in col}
+    if len(row) != 1 or len(col) != 1 or rows & cols:
+        return None
+    if not any({b.index for b in binders_of(n)} == rows for n in reducers):
+        return None
+    if any(as_product(n, virtual, facts) for n in reducers):
+        return None
+    lines = gather_lines(members, virtual, rows | cols, (rows, cols, rows | cols, set()))
+    own = {b.index: b.hi for b in (*row, *col)}
+    for n in lines:
+        if any(b.lo.terms or own.get(b.index) != b.hi for b in (*n.box, *binders_of(n))):
+            return None
+        if any(True for _ in fetches(n.body)) or not all(map(_is_plain, reads(n.body))):
+            return None
+        if is_reducer(n) and not (_is_across(n, rows, cols) or _is_down(n, rows, cols)):
+            return None
+    group = Group("crossed", lines, row, col)
+    if not _shared(group):
+        return None
+    try:
+        kernel = _one_pass("", group, tuple(_results(lines)))
+    except CannotLower:
+        return None
+    return group if sum(isinstance(s, Loop) for s in kernel.body) == 1 else None
+
+
+def _is_plain(read: ir.Read) -> bool:
+    """Whether a read is at indices, or numbers, alone."""
+    alone = all(not indices(c) or c == index(next(iter(indices(c)))) for c in read.coords)
+    return alone and read.fill is None
+
+
+def _is_across(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
+    over = {b.index for b in binders_of(n)}
+    return (
+        {b.index for b in n.box} == rows
+        and over == cols
+        and n.fold.op in ACROSS
+        and not n.fold.guards
+    )
+
+
+def _is_down(n: ir.Nest, rows: set[str], cols: set[str]) -> bool:
+    over = {b.index for b in binders_of(n)}
+    return (
+        {b.index for b in n.box} <= cols
+        and over == rows
+        and n.fold.op in DOWN
+        and not n.fold.guards
+    )
+
+
+def _results(lines: tuple[ir.Nest, ...]) -> list[str]:
+    read = set[str]().union(*(tensors_read(n.body) for n in lines))
+    return [n.name for n in lines if n.name not in read]
+
+
+def down_folds(group: Group) -> list[ir.Nest]:
+    rows = {b.index for b in group.row}
+    return [n for n in group.nests if is_reducer(n) and {b.index for b in binders_of(n)} == rows]
+
+
+def closure(names: Iterable[str], nests: tuple[ir.Nest, ...], end: Iterable[str] = ()) -> set[str]:
+    """The nests that make up these values; those of `end` are there."""
+    by_name, found, ahead, end = {n.name: n for n in nests}, set[str](), list(names), set(end)
+    while ahead:
+        name = ahead.pop()
+        if name in by_name and name not in found | end:
+            found.add(name)
+            ahead += tensors_read(by_name[name].body)
+    return found
+
+
+def _tiles_of(group: Group, names: Iterable[str]) -> set[str]:
+    """The operands that these values read along rows and columns."""
+    both = {b.index for b in (*group.row, *group.col)}
+    own = closure(names, group.nests)
+    made = {n.name for n in group.nests}
+    found = (r for n in group.nests if n.name in own for r in reads(n.body))
+    return {r.tensor for r in found if r.tensor not in made and free_indices(r) == both}
+
+
+def _shared(group: Group) -> bool:
+    """Whether a fold over rows and one over columns of its own read the same tensor."""
+    down = {n.name for n in down_folds(group)}
+    across = [n.name for n in group.nests if is_reducer(n) and n.name not in down]
+    wide = [n.name for n in down_folds(group) if n.box]
+    direct = {
+        r.tensor
+        for n in group.nests
+        if n.name in closure(wide, group.nests, across)
+        for r in reads(n.body)
+    }
+    return bool(across and wide) and bool(direct & _tiles_of(group, across))
+
+
+# ---- its kernels ---------------------------------------------------------------------------------
+def _one_pass(name: str, group: Group, stores: tuple[str, ...]) -> Kernel:
+    (row,), (col,) = group.row, group.col
+    walks = Walk(row.index, row.hi, "loop", "ROWS"), Walk(col.index, col.hi, "whole", "WIDTH")
+    return lower(name, group.nests, walks, stores)
+
+
+def make(name, group, stores, dims, facts) -> Step:
+    (row,), (col,) = group.row, group.col
+    nests = group.nests
+    kernel = _one_pass(f"{name}_rows", group, stores)
+    loop = next(s for s in kernel.body if isinstance(s, Loop))
+    leaving = {s.tensor for s in statements(loop.body) if isinstance(s, Store)}
+    merged = tuple(s for s in stores if s not in leaving)
+    part = in_parts(kernel.name, kernel, nests)
+    behind = merging(kernel, nests)
+    merge = lower(
+        f"{name}_merge",
+        behind,
+        (Walk(PART, PARTS, "loop", "BLOCK_P"), Walk(col.index, col.hi, "tile", "COLS")),
+        merged,
+    )
+    down = {n.name for n in down_folds(group)}
+    across = [n.name for n in nests if is_reducer(n) and n.name not in down]
+    below = closure(down, nests, across)
+    needed = set[str]().union(*(tensors_read(n.body) for n in nests if n.name in below))
+    kept = tuple(t for t in across if t in needed)
+    by_rows = _with_sums(
+        tuple(n for n in nests if n.name in closure((*leaving, *kept), nests)), col.hi, dims
+    )
+    left = tuple(dict.fromkeys((*(s for s in stores if s in leaving), *kept)))
+    tall = lower(
+        f"{name}_wide",
+        by_rows,
+        (Walk(row.index, row.hi, "tile", "ROWS"), Walk(col.index, col.hi, "loop", "BLOCK")),
+        left,
+    )
+    by_columns = tuple(n for n in nests if n.name in below)
+    columns = lower(
+        f"{name}_columns",
+        by_columns,
+        (Walk(row.index, row.hi, "loop", "ROWS"), Walk(col.index, col.hi, "tile", "BLOCK")),
+        tuple(down),
+    )
+    columns = in_parts(columns.name, columns, by_columns)
+    made = (part, nests), (merge, behind), (tall, by_rows), (columns, by_columns)
+    for own, lines in made:
+        verify(own, lines, [s.tensor for s in statements(own.body) if isinstance(s, Store)])
+
+    seen = tuple(_views(group, stores, dims))
+
+    def planned(own: Kernel, lines: tuple[ir.Nest, ...]) -> KernelPlan:
+        walks = sorted(own.walks, key=lambda w: w.index == PART)
+        axes = tuple(Axis(w.index, (ir.Binder(w.index, Poly(), w.extent),)) for w in walks)
+        return KernelPlan(own.name, "fused", axes, lines, stores, views=seen, kernel=own)
+
+    states = tuple(
+        (
+            state_name(n.name),
+            n.dtype,
+            ("PARTS", *("cols" for _ in n.box)),
+        )
+        for n in nests
+        if n.name in down
+    )
+    kept_there = tuple(
+        (t, next(n.dtype for n in nests if n.name == t), ("rows",)) for t in kept if t not in stores
+    )
+    fits = "cols <= (4096 if in_f64 else 16384)"
+    merging_launch = Launch(
+        merge.name,
+        ("max(1, cdiv(cols, COLS))",),
+        (("BLOCK_P", "128"), ("COLS", "16"), ("STAGES", "2"), ("num_warps", "4")),
+    )
+    # Elements a thread has of each tile, and programs that a multiprocessor has the registers for: all run at once.
+    lanes = "256 if in_f64 or ROWS * WIDTH < 2048 else 512"
+    together = "max(1, (12 if in_f64 or ROWS > 1 else 24 if WIDTH < 2048 else 16) // num_warps)"
+    whole = Variant(
+        "rows",
+        f"{fits} and (cols <= 512 or not strided)",
+        "rows fit in registers: each is read once",
+        (
+            ("WIDTH", "max(16, pow2(cols))"),
+            ("ROWS", "max(1, (4096 if strided else 1024) // WIDTH)"),
+            ("num_warps", f"min(32, max(1, ROWS * WIDTH // ({lanes})))"),
+            ("RESIDENT", together),
+            ("PARTS", "max(1, min(RESIDENT * sms, cdiv(rows, ROWS)))"),
+            ("STAGES", "min(3, 1 + 1000 * shared // (RESIDENT * tile_bytes * ROWS * WIDTH))"),
+            ("HOLD", "WIDTH <= 8192"),
+            ("COLS", "16"),
+        ),
+        (Launch(part.name, ("PARTS",)), merging_launch),
+        states,
+        requires=fits,
+    )
+    wide = Variant(
+        "wide",
+        "True",
+        "any width: by rows, and again by columns",
+        (
+            ("ROWS", "min(32, pow2(max(1, rows))) if strided else 1"),
+            ("BLOCK", "max(64, 4096 // ROWS)"),
+            ("num_warps", "8"),
+            ("STAGES", "2"),
+            ("COLS", "16"),
+            ("PARTS", "max(1, min(cdiv(4 * sms, max(1, cdiv(cols, BLOCK))), cdiv(rows, 16)))"),
+        ),
+        (
+            Launch(tall.name, ("cdiv(rows, ROWS)",)),
+            Launch(columns.name, ("PARTS * max(1, cdiv(cols, BLOCK))",)),
+            merging_launch,
+        ),
+        (*states, *kept_there),
+    )
+    kernels = tuple(planned(own, lines) for own, lines in made)
+    why = "folds over rows and over columns of the same tensors: each element is read once"
+    numbers = ("rows", row.hi), ("cols", col.hi)
+    return Step(name, "crossed", why, stores, numbers, kernels, (whole, wide))
+
+
+def _views(group: Group, stores: tuple[str, ...], dims: dict[str, tuple[Poly, ...]]):
+    """What lies along rows and columns, as the kernels see it."""
+    row, col = group.row[0].index, group.col[0].index
+    made = {n.name for n in group.nests}
+    found = {r.tensor: r.coords for n in group.nests for r in reads(n.body) if r.tensor not in made}
+    found |= {n.name: n.coords for n in group.nests if n.name in stores}
+    for tensor, coords in found.items():
+        if all(index(x) in coords for x in (row, col)):
+            yield View(tensor, dims[tensor], tuple(tuple(indices(c)) for c in coords))
+
+
+def _with_sums(
+    nests: tuple[ir.Nest, ...], count: Poly, dims: dict[str, tuple[Poly, ...]]
+) -> tuple[ir.Nest, ...]:
+    """Means as sums, for a loop: first of the terms, then of what that mean leaves of them, as `lib.mean_of` has it."""
+    taken = {n.name for n in nests} | set(dims)
+    found = list[ir.Nest]()
+    for n in nests:
+        if not is_reducer(n) or n.fold.op != "mean":
+            found.append(n)
+            continue
+        own = [f"{n.name}_{word}" for word in ("sum", "near", "rest_sum", "rest")]
+        names = [f"{name}_" if name in taken else name for name in own]
+        dtype, size = n.dtype, ir.IndexValue(count, n.dtype)
+        at = [ir.Read(name, n.coords, None, dtype) for name in names]
+        total = replace(n.fold, op="sum")
+        apart = replace(total, body=ir.Call("sub", (total.body, at[1]), dtype))
+        finite = ir.Call("isfinite", (at[3],), "bool")
+        rest = ir.Call("where", (finite, at[3], ir.Const(0.0, dtype)), dtype)
+        bodies: tuple[ir.Expr, ...] = (
+            total,
+            ir.Call("div", (at[0], size), dtype),
+            apart,
+            ir.Call("div", (at[2], size), dtype),
+        )
+        found += [replace(n, name=x, body=e) for x, e in zip(names, bodies, strict=True)]
+        found.append(replace(n, body=ir.Call("add", (at[1], rest), dtype)))
+    return tuple(found)
