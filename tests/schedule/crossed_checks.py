@@ -37,7 +37,7 @@ def gradients(name: str, x, w, b, dy):
 
 
 def modules(name: str):
-    built = build(SPECS[name], "f.op", gradients=True, only="crossed")
+    built = build(SPECS[name], "f.op", gradients=True)
     item = built.items[0]
     back = (item.forward or item).backward
     assert back is not None

@@ -12,7 +12,7 @@ SUMS = """op f(x: f32[N, D]) -> (r: f32[N], c: f32[D]) {{
 
 
 def steps(text: str, gradient: bool = False):
-    item = pipeline.build(text, "f.op", only="crossed", gradients=gradient).items[0]
+    item = pipeline.build(text, "f.op", gradients=gradient).items[0]
     plans = (item.forward or item).backward.plans if gradient else item.plans
     return plans[0].steps
 

@@ -56,8 +56,9 @@ class Level:
     index: str
     lines: list[str] = field(default_factory=list)
     caches: dict[Frame, dict[Any, str]] = field(default_factory=dict)
-    may_cut: bool = False  # whether whole blocks can be told from others
-    is_cut: bool = False  # and some line is for the others alone
+    passes: tuple[str, ...] = ()  # over whole blocks, and over the others that masks are for
+    test: str = ""  # what tells a pass whose blocks are not whole; "" where none can be told
+    is_cut: bool = False  # whether some line is for those alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +406,9 @@ class FusedWriter(KernelWriter):
         if walk.block:
             self.starts[loop.index] = start
             ends = self.ends(loop, walk)
-            level = Level(loop.index, may_cut=ends.whole is not None and outermost)
+            level = Level(loop.index)
+            if ends.whole is not None and outermost:
+                self.tell(level, ends, any(f.moved_by for f in states))
             level.lines.append(f"{name} = {start} + tl.arange(0, {walk.block}).to(tl.int64)")
         else:
             ends, level = Ends("0", self.size(walk.extent)[0]), Level(loop.index)
@@ -416,40 +419,61 @@ class FusedWriter(KernelWriter):
             self.name_mask(walk, ends.stop, f"{walk.block} > 1")
         self.body(loop.body)
         self.levels.pop()
+        if not level.is_cut:
+            level.passes = ()
         outer.lines += self.printed(level, ends, start, walk.block)
         self.stops.pop(loop.index, None)
         self.assigned.discard(start)
         for f in states:
             self.close_state(f)
 
+    def tell(self, level: Level, ends: Ends, moved: bool) -> None:
+        """How blocks that are not whole are told from those that are.
+
+        A pass more costs products that are in flight more than a mask of each block where the host finds the last one
+        not whole; where what a loop carries is moved anyway, it is the other way round.
+        """
+        assert ends.whole is not None
+        lo, hi = ends.whole
+        ending = moved or hi != self.size(self.own.walk(level.index).extent)[0]
+        level.passes = (*(["head"] if lo != "0" else []), "whole", *(["tail"] if ending else []))
+        tests = ["masked"] if len(level.passes) > 1 else []
+        tests += [] if ending else [f"not EVEN_{self.variables[level.index].upper()}"]
+        level.test = " or ".join(tests)
+        level.passes = level.passes if len(level.passes) > 1 else ()
+
     def printed(self, level: Level, ends: Ends, start: str, block: str) -> list[str]:
-        """A loop whose body is there: whole blocks in a pass without masks, then those before and behind them."""
-        if not level.is_cut or ends.whole is None:
+        """A loop whose body is there; blocks that are not whole for more than the end of the index have their own pass."""
+        body = level.lines
+        if not level.passes:
             step = f", {block}" if block else ""
             head = f"{ends.first}, {ends.stop}{step}" if step or ends.first != "0" else ends.stop
             # Without products, what a loop loads is fetched ahead where the loop says so.
             turns = f"range({head})" if self.multiplies else f"tl.range({head}, num_stages=STAGES)"
-            return [f"for {start} in {turns}:", *(f"    {line}" for line in level.lines)]
-        lo, hi = ends.whole
-        cut, said = self.variable(self.fresh("whole")), "then the rest"
+            return [f"for {start} in {turns}:", *(f"    {line}" for line in body)]
+        lo, hi = ends.whole or ("", "")
+        cut = self.variable(self.fresh("whole"))
         end = f"{wrapped(hi)} // {block} * {block}"
-        if lo == "0":
-            text = end if ends.first == "0" else f"tl.maximum({ends.first}, {end})"
-            lines, firsts, stops = [f"{cut} = {text}"], [ends.first, cut], [cut, ends.stop]
-        else:
-            said = "then those before and behind them"
-            behind = self.variable(self.fresh("behind"))
-            lines = [
-                f"{cut} = tl.minimum(tl.cdiv({lo}, {block}) * {block}, {ends.stop})",
-                f"{behind} = tl.maximum({cut}, {end})",
-            ]
-            firsts, stops = [cut, ends.first, behind], [behind, cut, ends.stop]
+        begin = f"tl.minimum(tl.cdiv({lo}, {block}) * {block}, {ends.stop})"
+        match level.passes:
+            case ("whole", "tail"):
+                said, turns = "then the rest", "2"
+                text = end if ends.first == "0" else f"tl.maximum({ends.first}, {end})"
+                lines, firsts, stops = [f"{cut} = {text}"], [ends.first, cut], [cut, ends.stop]
+            case ("head", "whole"):
+                said, turns = "behind the first ones", "1, -1, -1"
+                lines, firsts, stops = [f"{cut} = {begin}"], [cut, ends.first], [ends.stop, cut]
+            case _:
+                said, turns = "then those before and behind them", "3"
+                behind = self.variable(self.fresh("behind"))
+                lines = [f"{cut} = {begin}", f"{behind} = tl.maximum({cut}, {end})"]
+                firsts, stops = [cut, ends.first, behind], [behind, cut, ends.stop]
         return [
             *lines,
             f"# Whole blocks go without a mask, {said}.",
-            f"for masked in tl.static_range({len(firsts)}):",
+            f"for masked in tl.static_range({turns}):",
             f"    for {start} in range(({', '.join(firsts)})[masked], ({', '.join(stops)})[masked], {block}):",
-            *(f"        {line}" for line in level.lines),
+            *(f"        {line}" for line in body),
         ]
 
     def ends(self, loop: Loop, walk: Walk) -> Ends:
@@ -720,13 +744,17 @@ class FusedWriter(KernelWriter):
     def where_masked(self, line: str) -> None:
         """A line for blocks that are not whole."""
         level = self.levels[-1]
-        if not level.may_cut:
+        if not level.test:
             self.line(line)
             return
         if not (level.is_cut and self.lines[-1].startswith("    ")):
-            self.line("if masked:")
+            self.line(f"if {level.test}:")
         level.is_cut = True
         self.line(f"    {line}")
+        if "EVEN" in level.test:
+            walk = self.own.walk(level.index)
+            even = f'{wrapped(str(walk.extent))} % config["{walk.block}"] == 0'
+            self.args.constants[level.test.split()[-1]] = even
 
     # ---- states
     def open_state(self, f: Fold) -> None:

@@ -17,7 +17,6 @@ from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
 from tritongen.schedule.members import Group, Virtual, closure, fetches, is_reducer
 
-ASKED = ("crossed",)  # classes that are not taken unasked
 MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it
 
 
@@ -26,7 +25,7 @@ def group(
 ) -> tuple[Group, ...]:
     """Groups in an order in which every stored value is written before it is read.
 
-    `only`: the one class that may take nests; "fused" and those of ASKED leave what they can't take to all others.
+    `only`: the one class that may take nests.
     """
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
@@ -37,11 +36,10 @@ def group(
     stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
     chains: list[fused.Chain] = []
-    for pair in pairs(op, nests, facts) if only in (None, "fused") else ():
+    for pair in pairs(op, nests, facts) if only is None else ():
         if kernels := fused.sets(pair, nests, stored, frozenset(op.kept)):
             chains += kernels
             stored -= pair.inside
-    only = None if only == "fused" else only
     fused_into = {n.name: k for k, (members, _) in enumerate(chains) for n in members}
     inside = frozenset().union(*(g.inside for _, g in chains))
     roots = [n for n in nests if n.name not in inside and (is_reducer(n) or n.name in stored)]
@@ -211,7 +209,7 @@ def classify(members, virtual, by_name, facts, only=None, extending=False) -> Gr
     if any(own.get(a.tensor, a.coords) != a.coords for n in members for a in fetches(n.body)):
         return None  # gathered at another place than where it is computed: from storage
     for kind, members_of in CLASSES.items():
-        if kind in ASKED and kind != only or only not in (None, kind, *ASKED):
+        if only not in (None, kind):
             continue
         found = members_of.classify(members, virtual, by_name, facts, extending)
         if found is not None and _in_place(found.nests):

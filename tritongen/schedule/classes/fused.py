@@ -400,7 +400,7 @@ class _Maker:
         else:
             rows, stages = (f"{a} if {widest} <= 64 else {b}" for a, b in ((128, 64), (3, 2)))
         if self.whole and self.seconds > 1:
-            terms = f"32 if {widest} <= 64 else 64"
+            rows, stages = "64", "2"
             warps = f"8 if {widest} > 128 else 4"
         return (
             ("BLOCK_M", f"16 if rows <= 16 else {rows}"),
