@@ -23,7 +23,7 @@ from tritongen.ir.nodes import BATCH_SIZE, Op, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
-from tritongen.proof import cases, runner
+from tritongen.proof import cases, excluded, runner
 from tritongen.proof.fuzz.trial import Trial, try_built, try_chains
 from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
 from tritongen.runtime.load import load_text
@@ -161,6 +161,8 @@ def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], ran
     }
     known = {**args, **outputs, **dys}
     ours = run(back, {p.name: known[p.name] for p in back.params})
+    if shown := excluded.problem(op, back, args, dys, random):
+        return shown
     ys = [y.to(torch.float64) for y in given if y.is_floating_point()]
     pairs = [(y, dy) for y, dy in zip(ys, dys.values(), strict=True) if y.requires_grad]
     if pairs:
