@@ -4,7 +4,9 @@
 
 An element is excluded where the outputs are the same with NaN in it, bit by bit: a branch not taken, a term outside
 of bounds. Then 1000, 1e20, an infinity and NaN there, which overflow in what is computed of them, change no gradient.
-In f64, by the interpreter of the IR. Not here: gradients of what is included (`gradients.py`).
+In f64, by the interpreter of the IR. Nothing is asked of a call in which a line has no element: there a window's
+gradient multiplies what it reads outside of `dy`, 0, with all else. Not here: gradients of what is included
+(`gradients.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
 from tritongen.ir.nodes import Op
 
@@ -27,6 +30,9 @@ def problem(
     op: Op, back: Op, args: Mapping[str, Any], dys: Mapping[str, Any], random: Random
 ) -> str:
     """How what is excluded shows in a gradient; empty where it does not. `dys`: by name, `dy`."""
+    bound = bind(op, args)
+    if not all(bound.size(d) for nest in op.nests for d in nest.dims):
+        return ""
     outputs = run(op, args)
     params = [p.name for p in back.params]
 
