@@ -82,6 +82,25 @@ def test_causal_attention_whose_excluded_scores_overflow():
     torch.testing.assert_close(found, by_torch(args, torch.ones(6, 6).tril().bool()))
 
 
+def test_what_no_count_reaches_is_multiplied_by_nothing():
+    """That some row has a term, its count says: no condition on the term's place does, so its gradient is asked."""
+    text = "op f<T: float>(x: T[N], c: i64[M]) -> y: T[M] {\n  t[n] = exp(x[n])\n  y[m] = sum[n < c[m]](t[n])\n}"
+    for value in (1000.0, nan):
+        dx = grads(text, x=row(1, 2, value), c=torch.tensor([1, 2]))["dx"]
+        assert dx.isfinite().all() and dx[2] == 0 and (dx[:2] != 0).all()
+
+
+def test_ends_by_max_are_one_condition():
+    """A bound's `max` is a line of its own, the same for all reducers between such ends."""
+    text = ATTENTION.format(more="", bound=" < max(i + 1, 3)")
+    args, mask = qkv(2), torch.ones(6, 6).tril().bool() | (torch.arange(6) < 3)
+    torch.testing.assert_close(grads(text, **args), by_torch(args, mask))
+    args["q"], mask = args["q"][:3], mask[:3]
+    right = by_torch(args, mask)
+    args["k"][3:] = args["v"][3:] = nan
+    torch.testing.assert_close(grads(text, **args), right)
+
+
 @pytest.mark.parametrize("padding", [1e20, inf, nan])
 def test_attention_over_padding(padding):
     args, mask = qkv(2), torch.ones(6, 6, dtype=torch.bool)

@@ -118,7 +118,7 @@ def test_calls_run_in_the_precision_that_they_print(monkeypatch):
 
     monkeypatch.setattr(cases, "draw_case", noted)
     monkeypatch.setattr(runner, "problem_with", asked)
-    candidate = SimpleNamespace(name="chosen", plan=SimpleNamespace(op=op))
+    candidate = SimpleNamespace(name="chosen", plan=SimpleNamespace(op=op), folds=())
     seen = trial.Trial("cpu", Random(0), float("inf"))
     trial.try_calls(seen, [candidate, candidate], 9, "kernels")
     assert words == [word for word in drawn_words for _ in range(2)] and len(set(words)) == 3

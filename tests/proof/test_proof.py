@@ -588,7 +588,9 @@ def test_where_tf32_lets_anything_go_a_number_keeps_seven_digits():
 
     def number(value, slack, split=""):
         found = torch.tensor([value], dtype=torch.float64)
-        return Expected(found, torch.tensor([slack], dtype=torch.float64), torch.float32, split)
+        return Expected(
+            found, torch.tensor([slack], dtype=torch.float64), torch.float32, bool(split)
+        )
 
     strict, parts = number(-3.3932e38, 1.8e32), number(-3.3932e38, math.inf, "ours")
     assert judge(torch.tensor([-3.3912e38]), strict, parts).ok

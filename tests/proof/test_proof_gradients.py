@@ -46,6 +46,14 @@ def test_a_gradient_of_what_is_broadcast_behind_a_dim_is_fitted():
     assert [gradients.wrong_sense(derived(text), Random(k)) for k in range(12)] == [""] * 12
 
 
+def test_what_an_excluded_element_holds_must_not_show():
+    text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  t[n] = exp(x[n])\n"
+    text += "  y[n] = where(x[n] < 0, t[n], 0)\n"
+    wrong = "  grad {\n    dx[n] = where(x[n] < 0, dy[n], 0) * t[n]\n  }\n}"
+    assert "is excluded and holds" in gradients.wrong_sense(derived(text + wrong), Random(0))
+    assert gradients.wrong_sense(derived(text + "}"), Random(0)) == ""
+
+
 def test_half_types_and_casts_are_seen_in_f64():
     found = derived(
         "op f<T: f16 | bf16>(x: T[N], s: f32[N]) -> y: T[N] {\n  y[n] = f16(f32(x[n]) * s[n])\n}"

@@ -27,7 +27,7 @@ from tritongen.autodiff.lift import lift
 from tritongen.autodiff.products import in_stored_types
 from tritongen.autodiff.quotients import quotients, use_quotients
 from tritongen.autodiff.term import condition_of, write
-from tritongen.autodiff.wanted import ALWAYS, NEVER, Wanted, either, without_repeats
+from tritongen.autodiff.wanted import ALWAYS, NEVER, Wanted, both, either, without_repeats
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Poly, index
@@ -190,6 +190,8 @@ class _Tape:
     owners: dict[str, str] = field(default_factory=dict)  # whose gradient such a line belongs to
     parts: dict[str, list[Expr]] = field(default_factory=dict)  # contributions to a gradient
     conditions: dict[str, Wanted] = field(default_factory=dict)  # where they are wanted
+    unsaid: set[str] = field(default_factory=set)  # whose conditions ask more than they say
+    always: set[str] = field(default_factory=set)  # what is wanted everywhere by some use
     targets: dict[str, Target] = field(default_factory=dict)
     shapes: dict[str, Tensor] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
@@ -283,7 +285,7 @@ class _Tape:
         place = self.places.get(nest.name, "")
         nest = replace(nest, body=batches.as_shares(self.op, nest.body, self._terms))
         line = flow.Line(nest, self._value(nest), self.varies, self.most, place)
-        for use in flow.uses(line, weight, self._condition(nest.name)):
+        for use in flow.uses(line, weight, self._condition(nest.name, weight)):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)
 
@@ -307,16 +309,29 @@ class _Tape:
         gradients = self.owners.keys() | {f"d{o.name}" for o in self.op.outputs}
         term = exprs.cast(write(system, self.shapes, self.said, gradients), exprs.COMPUTE)
         if not exprs.is_zero(term):
-            found = condition_of(system, self.shapes, self.said)
+            found, whole = condition_of(system, self.shapes, self.said)
+            if whole and not all(found):
+                self.always.add(name)
+            if not whole:
+                self.unsaid.add(name)
             self.conditions[name] = either(self.conditions.get(name, NEVER), found)
             in_force = {b.index for b in target.box}
             term = exprs.name_binders(term, in_force, self.not_indices)
             self.parts.setdefault(name, []).append(term)
 
-    def _condition(self, name: str) -> Wanted:
-        """Where a line's gradient is wanted: of an output that comes in for it, always."""
-        given = {o.name for o in self.op.outputs} - set(self.op.kept)
-        return ALWAYS if name in given else self.conditions.get(name, ALWAYS)
+    def _condition(self, name: str, weight: Expr) -> Wanted:
+        """Where a line's gradient is wanted: of an output that comes in for it, always.
+
+        Where some row of others must have the element, and which cannot be said without looking at all of them, the
+        gradient itself says it: it is 0 where none has.
+        """
+        if name in {o.name for o in self.op.outputs} - set(self.op.kept):
+            return ALWAYS
+        found = self.conditions.get(name, ALWAYS)
+        if name not in self.unsaid - self.always:
+            return found
+        some = exprs.call("ne", weight, exprs.number(0, weight.dtype), dtype="bool")
+        return both(found, (some,))
 
     def _value(self, nest: Nest) -> Expr:
         """The value of a nest, read where it was written."""

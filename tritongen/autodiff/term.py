@@ -110,39 +110,54 @@ def _masked(condition: Expr, weight: Expr, system: System, gradients: Set[str]) 
     return masked(weight)
 
 
-def condition_of(system: System, shapes: Shapes, said: Facts) -> wanted.Wanted:
-    """Under which condition on the target's indices the gradient is wanted; what binders are asked is left out."""
+def condition_of(system: System, shapes: Shapes, said: Facts) -> tuple[wanted.Wanted, bool]:
+    """Under which condition on the target's indices the gradient is wanted, and whether that is all of it.
+
+    What binders are asked is left out where it cannot be said without them.
+    """
     found: wanted.Wanted = wanted.NEVER
+    whole = True
     for case in system.wanted:
         asked: list[wanted.Literal] = []
         for literal in (*case, *system.guards):
             if isinstance(literal, Guard):
-                part = _for_some(system, literal, shapes, said)
+                part = _for_some(system, literal)
                 if part is None:
+                    whole = False
+                    continue
+                kept = _undecided(system, part, shapes, said)
+                if kept is None:
                     break
-                asked += part
-            elif not exprs.free_indices(literal) & set(system.unknown):
+                asked += kept
+            elif exprs.free_indices(literal) & set(system.unknown):
+                whole = False
+            else:
                 asked.append(rebuild(literal, lambda e: _filled(said, e, system.ranges, shapes)))
         else:
             found = wanted.either(found, (tuple(dict.fromkeys(asked)),))
-    return found
+    return found, whole
 
 
-def _for_some(
+def _for_some(system: System, guard: Guard) -> Guard | None:
+    """What a guard asks of the target's indices, for some value of a binder; None where it cannot be said."""
+    left = indices(guard.poly) & set(system.unknown)
+    if not left:
+        return guard
+    split = affine(guard.poly)
+    if guard.op == "==" or split is None or len(left) > 1 or is_fractional(guard.poly):
+        return None
+    (name,), ends = left, system.unknown[next(iter(left))]
+    sign = split[0].get(Idx(name), ZERO).constant
+    if sign not in (1, -1) or name in indices(guard.poly - index(name) * sign):
+        return None
+    end = ends[1] - 1 if sign == 1 else ends[0]
+    return replace(guard, poly=guard.poly + (end - index(name)) * sign)
+
+
+def _undecided(
     system: System, guard: Guard, shapes: Shapes, said: Facts
 ) -> tuple[Guard, ...] | None:
-    """What a guard asks of the target's indices, for some value of a binder; None where it never holds."""
-    left = indices(guard.poly) & set(system.unknown)
-    if left:
-        split = affine(guard.poly)
-        if guard.op == "==" or split is None or len(left) > 1 or is_fractional(guard.poly):
-            return ()
-        (name,), ends = left, system.unknown[next(iter(left))]
-        sign = split[0].get(Idx(name), ZERO).constant
-        if sign not in (1, -1) or name in indices(guard.poly - index(name) * sign):
-            return ()
-        end = ends[1] - 1 if sign == 1 else ends[0]
-        guard = replace(guard, poly=guard.poly + (end - index(name)) * sign)
+    """The parts of a guard that are neither true nor false everywhere; None where one never holds."""
     kept = []
     for part in _whole(system, guard):
         part = replace(part, poly=_filled_fetches(said, part.poly, system.ranges, shapes))
@@ -275,13 +290,10 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     for guard in system.guards:
         if guard.op == ">=" and simplify(guard.poly, system.facts) in implied:
             continue
-        for part in _whole(system, guard):
-            part = replace(part, poly=_filled_fetches(said, part.poly, system.ranges, shapes))
-            verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
-            if verdict is False:
-                return None
-            if verdict is None:
-                kept[part] = None
+        parts = _undecided(system, guard, shapes, said)
+        if parts is None:
+            return None
+        kept |= dict.fromkeys(parts)
     return tuple(kept)
 
 

@@ -148,11 +148,14 @@ def _own_line(scope: Scope, frame: Frame, end: ast.Call, fetch: FetchOf, lower: 
             box.append(Binder(name, ZERO, hi - lo if known else extreme("max", (ZERO, hi - lo))))
             at[name] = lo
     body = _shifted(lower(scope, frame, _exact(scope, end)).expr, at)
-    name = scope.fresh("end")
     dims = tuple(b.hi for b in box)
-    nest = Nest(name, tuple(box), tuple(index(b.index) for b in box), dims, body, "i64")
-    scope.nests.append(nest)
-    scope.variables[name] = Variable(name, dims, "i64", "temporary", end.span)
+    nest = Nest("", tuple(box), tuple(index(b.index) for b in box), dims, body, "i64")
+    # Reducers between the same ends read one line: that they have the same terms can be seen.
+    name = next((n.name for n in scope.nests if replace(n, name="") == nest), "")
+    if not name:
+        name = scope.fresh("end")
+        scope.nests.append(replace(nest, name=name))
+        scope.variables[name] = Variable(name, dims, "i64", "temporary", end.span)
     return poly(Fetch(name, tuple(index(b.index) - at[b.index] for b in box)))
 
 

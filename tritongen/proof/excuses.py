@@ -13,6 +13,7 @@ import torch
 
 from tritongen.ir.binding import bind
 from tritongen.ir.nodes import Op
+from tritongen.kernel.nodes import is_dot
 from tritongen.proof.divided import without_divided
 from tritongen.proof.eager import on_host
 from tritongen.proof.factors import words_of
@@ -54,9 +55,13 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     a GPU, and where the kernels do it themselves, tf32x3 splits the factors of a product. Triton's own gives NaN
     or an infinity for those that are not infinite, but are in TF32: there, and only there, these are let through,
     and what a function makes of them: relu(-inf) is 0. Atomic adds of f32 to a GPU's global memory take and leave
-    0 for denormals (PTX ISA, `atom`).
+    0 for denormals (PTX ISA, `atom`). Kernels that were lowered say by their folds whether they multiply tiles, and
+    whether a sum moves with a maximum: then its factors are rounded beside another one.
     """
     op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
+    if any(is_dot(fold, kernel) for fold, kernel in candidate.folds):
+        kinds = kinds | {"contraction"}
+    moving = any(fold.moved_by for fold, _ in candidate.folds)
     doubles = bind(op, host).dtypes["compute"] == "f64"
     chains = BY_BLOCKS | (BY_TRITON if "ieee" in words or doubles else set())
     serial = candidate.is_serial or bool(kinds & (SERIAL | (chains if on_gpu else set())))
@@ -66,7 +71,9 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
         meanings += [shared for m in meanings if (shared := with_shared(m)) is not None]
     splits = ["", *(_splits(kinds, on_gpu) if "tf32x3" in words else ())]
     flushed = on_gpu and "scatter" in kinds
-    return [expect(m, host, serial, split, flushed)[name] for m in meanings for split in splits]
+    return [
+        expect(m, host, serial, split, flushed, moving)[name] for m in meanings for split in splits
+    ]
 
 
 def _words(op: Op, host: dict[str, Any]) -> set[str]:

@@ -63,6 +63,21 @@ def _apart(nest: Nest) -> Expr:
     return substitute_indices(nest.body, {k: index(f"{nest.name}.{k}") for k in names})
 
 
+def is_exponential(expr: Expr, op: Op) -> bool:
+    """Whether exp(x - maximum) is a factor of it, so that it moves with the maximum (`kernel.lower`)."""
+    bodies = {n.name: n.body for n in op.nests}
+    match expr:
+        case Read(tensor) if tensor in bodies:
+            return is_exponential(bodies[tensor], op)
+        case Call("exp" | "exp2"):
+            return True
+        case Call("mul", args):
+            return any(is_exponential(arg, op) for arg in args)
+        case Call("div", (arg, _)) | Call("where", (_, arg, _)) | Cast(arg):
+            return is_exponential(arg, op)
+    return False
+
+
 # ---- digits ---------------------------------------------------------------------------------------
 def tf32(x: torch.Tensor) -> torch.Tensor:
     """The first 11 binary digits of numbers in f64: what the tensor cores of Hopper take of an f32.
@@ -115,6 +130,17 @@ def burst(term: torch.Tensor, factors: Sequence[torch.Tensor], split: str) -> to
         largest, _ = regrouped(term, factors, 0.0)
     there = term * math.inf if split == "infinite" else torch.full_like(term, math.nan)
     return torch.where(term.isfinite() & (largest >= _UNSPLIT), there, term)
+
+
+def moved_on(
+    x: torch.Tensor, error: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor | None:
+    """The error of a rounded number that was rounded as a larger one, and then multiplied by what is at most 1."""
+    if not dtype.is_floating_point or dtype.itemsize > 2:
+        return error
+    info = torch.finfo(dtype)
+    own = info.eps * x.abs() + info.eps * info.tiny
+    return own if error is None else error + own
 
 
 def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

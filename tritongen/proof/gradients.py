@@ -33,6 +33,7 @@ from tritongen.ir.batches import batched
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import BATCH_SIZE, Call, Op, Tensor, kind_of, walk
 from tritongen.ir.print import print_op
+from tritongen.proof import excluded
 from tritongen.proof.cases import (
     Case,
     NoCase,
@@ -191,6 +192,9 @@ def wrong_sense(derived: Derived, random: Random) -> str:
     dys = {n: torch.randn(outputs[n].shape, generator=seed, dtype=torch.float64) for n in floats}
     known = {**args, **outputs, **{f"d{name}": dy for name, dy in dys.items()}}
     found = run(back, {p.name: known[p.name] for p in back.params})
+    incoming = {f"d{name}": dy for name, dy in dys.items()}
+    if shown := excluded.problem(wide, back, args, incoming, random):
+        return f"{shown} ({case!r})"
     for o in back.outputs:
         name = o.name[1:]
         if not isinstance(args.get(name), torch.Tensor):

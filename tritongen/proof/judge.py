@@ -30,7 +30,7 @@ class Verdict:
 def judge(got: torch.Tensor, expected: Expected, *wider: Expected) -> Verdict:
     """NaN and inf in the same places; elsewhere what some number inside the slack rounds to.
 
-    `wider`: what else is right, of each element. Where one that is `split` lets anything go, only what is not finite, or
+    `wider`: what else is right, of each element. Where one that is `near` lets anything go, only what is not finite, or
     about what it expects: 7 digits of it, as numbers keep that have no parts in TF32; whole numbers, only what it expects.
     """
     if got.dtype != expected.dtype or got.shape != expected.value.shape:
@@ -46,7 +46,7 @@ def judge(got: torch.Tensor, expected: Expected, *wider: Expected) -> Verdict:
             known = other.slack.isfinite() | ~answer.isfinite() | exact
             if other.value.dtype.is_floating_point:
                 near = (answer - other.value).abs() <= 2.0**-7 * other.value.abs()
-                known = known | near | (not other.split)
+                known = known | near | (not other.near)
             fits = fits & known
         good = good | fits
     if bool(good.all()):

@@ -61,7 +61,9 @@ from tritongen.proof.factors import (
     TINIEST,
     burst,
     high,
+    is_exponential,
     missing,
+    moved_on,
     opposed,
     products_of,
     regrouped,
@@ -86,16 +88,21 @@ Pair = tuple[torch.Tensor, "torch.Tensor | None"]  # a value and its error; None
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`slack` is None where the value is exact, inf where anything goes. `split`: whose tf32x3 it is (`expect`)."""
+    """`slack` is None where the value is exact, inf where anything goes: `near`, what is about the value, or not finite."""
 
     value: torch.Tensor
     slack: torch.Tensor | None
     dtype: torch.dtype
-    split: str = ""
+    near: bool = False
 
 
 def expect(
-    op: Op, args: Mapping[str, Any], serial: bool = False, split: str = "", flushed: bool = False
+    op: Op,
+    args: Mapping[str, Any],
+    serial: bool = False,
+    split: str = "",
+    flushed: bool = False,
+    moving: bool = False,
 ) -> dict[str, Expected]:
     """What the outputs of a call may be; ValueError or IndexError where the call is none.
 
@@ -104,6 +111,7 @@ def expect(
     low parts that are no normal numbers. The largest numbers are infinite in TF32: as "ours" are split, they keep
     11 digits; sums over them may be anything as "triton" splits them, and are "infinite" or "nan" to what reads them.
     `flushed`: what a sum of f32 passes through is 0 where it is no normal number.
+    `moving`: sums move with a maximum. exp(x - maximum) is rounded beside one that may be smaller, and then multiplied.
     """
     bound = bind(op, args)
     op = with_forms(own_batches(op)[0])
@@ -111,9 +119,9 @@ def expect(
     tolerances = {t.dtype: t for t in op.tolerances}
     tensors = {t.name: widen(bound.values[t.name]) for t in op.tensors}
     errors: dict[str, torch.Tensor | None] = dict.fromkeys(tensors)
-    found = {}
+    found, near = {}, bool(split) or moving
     for nest in op.nests:
-        run = _Bounded(op, bound, tensors, nest.name, errors, serial, split, flushed)
+        run = _Bounded(op, bound, tensors, nest.name, errors, serial, split, flushed, moving)
         value, error = run.nest_pair(nest)
         if nest.name in declared:
             dtype = bound.dtype(nest.dtype)
@@ -121,7 +129,7 @@ def expect(
                 error = tolerances[dtype].atol + tolerances[dtype].rtol * value.abs()
             shape = bound.shape(declared[nest.name])
             slack = None if error is None else error.reshape(shape)
-            found[nest.name] = Expected(value.reshape(shape), slack, torch_dtype(dtype), split)
+            found[nest.name] = Expected(value.reshape(shape), slack, torch_dtype(dtype), near)
             value, error = run.cast_pair(value, error, nest.dtype)
         tensors[nest.name], errors[nest.name] = value, error
     return {o.name: found[o.name] for o in op.outputs}
@@ -135,6 +143,7 @@ class _Bounded(Run):
     serial: bool = False
     split: str = ""
     flushed: bool = False
+    moving: bool = False
 
     @property
     def compute(self) -> str:
@@ -185,7 +194,10 @@ class _Bounded(Run):
             case Read():
                 return self.read_pair(expr, axes, live)
             case Cast(arg, dtype):
-                return self.cast_pair(*self.pair(arg, axes, live), dtype)
+                value, error = self.cast_pair(*self.pair(arg, axes, live), dtype)
+                if self.moving and is_exponential(arg, self.op):
+                    error = moved_on(value, error, torch_dtype(self.bound.dtype(dtype)))
+                return value, error
             case Call("where", (condition, yes, no)):
                 return self.where_pair(condition, yes, no, axes, live)
             case Call("pow_int", (base, Const(exponent))):

@@ -24,6 +24,7 @@ import torch
 
 from tritongen import pipeline
 from tritongen.emit.op_plans import OpPlans
+from tritongen.kernel.nodes import Fold, Kernel, statements
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
 from tritongen.proof.eager import against_torch, on_host
 from tritongen.proof.excuses import excused
@@ -35,7 +36,7 @@ from tritongen.proof.reference import disagreements
 from tritongen.proof.variants import Way, forced, watched, ways
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import KernelPlan, Plan
 
 PLAIN = ("normal", "integers")
 ATTEMPTS = {"cpu": 40, "cuda": 12}
@@ -57,16 +58,26 @@ class Candidate:
         return bool(self.skeletons & {"box", "nest"})
 
     @property
-    def skeletons(self) -> set[str]:
-        """Of the kernels that it may launch."""
+    def kernels(self) -> tuple[KernelPlan, ...]:
+        """Those that it may launch."""
         forced_ones = dict(self.way.variants) if self.way else {}
-        return {
-            step.kernel(run.kernel).skeleton
+        return tuple(
+            step.kernel(run.kernel)
             for step in self.plan.steps
             for variant in step.variants
             for run in variant.launches
             if forced_ones.get(step.name, variant.name) == variant.name
-        }
+        )
+
+    @property
+    def skeletons(self) -> set[str]:
+        return {kernel.skeleton for kernel in self.kernels}
+
+    @property
+    def folds(self) -> tuple[tuple[Fold, Kernel], ...]:
+        """Of the kernels that were lowered, each with its kernel."""
+        lowered = [k.kernel for k in self.kernels if k.kernel is not None]
+        return tuple((s, k) for k in lowered for s in statements(k.body) if isinstance(s, Fold))
 
     def call(
         self, args: dict[str, Any], small: bool, number: bool

@@ -70,17 +70,18 @@ def compile_spec(
 
 def _plans(text: str, name: str) -> Iterator[tuple[str, ModuleType, Plan]]:
     """Of the spec and of its gradient, where they build: what does not is the trial's to report."""
-    for stage in ("", "gradient "):
+    for stage in ("", "gradient ", "chains ", "gradient chains "):
         try:
-            source = gradient_text(text, name) if stage else text
-            built = pipeline.build(source, name)
+            source = gradient_text(text, name) if stage.startswith("gradient") else text
+            built = pipeline.build(source, name, only="fused" if "chains" in stage else None)
             if defined.problems(built.raw):
                 continue
             module = load_text(built.name, built.raw)
         except Exception:
             continue
-        for plans in built.plans.values():
-            yield from ((stage, module, plan) for plan in plans)
+        for plan in (plan for plans in built.plans.values() for plan in plans):
+            if "chains" not in stage or any(s.skeleton == "fused" for s in plan.steps):
+                yield stage, module, plan
 
 
 def _launches(

@@ -13,6 +13,7 @@ from random import Random
 
 from tritongen.proof.fuzz import (
     motifs,
+    motifs_chains,
     motifs_diagonal,
     motifs_places,
     motifs_products,
@@ -37,6 +38,9 @@ MOTIFS = {
     motifs_products.widened: 2,
     motifs_products.attention: 2,
     motifs_products.convolution: 5,
+    motifs_chains.chain: 4,
+    motifs_chains.nearest: 1,
+    motifs_chains.loss_head: 1,
     motifs_places.window: 5,
     motifs_places.moving: 3,
     motifs_places.shared: 3,

@@ -23,8 +23,8 @@ from tritongen.ir.nodes import BATCH_SIZE, Op, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
-from tritongen.proof import cases, runner
-from tritongen.proof.fuzz.trial import Trial, try_built
+from tritongen.proof import cases, excluded, runner
+from tritongen.proof.fuzz.trial import Trial, try_built, try_chains
 from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
@@ -49,24 +49,23 @@ def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
     if seen.refused or seen.findings:
         seen.refused.clear()  # no gradient is no refusal of the spec
         return
-    built: tuple[pipeline.Module, pipeline.Module] | None = None
+    printed, built = "", None
     with seen.stage("gradient text"):
-        built = _built(seen, back)
+        printed = _written(back)
+        built = _built(seen, back, printed) if printed else None
     if seen.findings:
         return
     if built is not None:
         try_built(seen, *built, 1, "gradient ")
+        try_chains(seen, printed, *built, 1, "gradient ")
     with seen.stage("backward"):
         try_backward(seen, text, nests.name)
     with seen.stage("autograd"):
         try_autograd(seen, text, nests)
 
 
-def _built(seen: Trial, back: Op) -> tuple[pipeline.Module, pipeline.Module] | None:
-    """The gradient from its text, chosen and as general nests; nothing where it has no text."""
-    printed = _written(back)
-    if not printed:
-        return None
+def _built(seen: Trial, back: Op, printed: str) -> tuple[pipeline.Module, pipeline.Module] | None:
+    """The gradient from its text, chosen and as general nests."""
     again = check(parse(printed, "gradient"))[-1].typings[0]
     if print_op(again) != printed:
         seen.found("gradient text", f"it prints otherwise once parsed:\n{printed}")
@@ -163,6 +162,8 @@ def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], ran
     }
     known = {**args, **outputs, **dys}
     ours = run(back, {p.name: known[p.name] for p in back.params})
+    if shown := excluded.problem(op, back, args, dys, random):
+        return shown
     ys = [y.to(torch.float64) for y in given if y.is_floating_point()]
     pairs = [(y, dy) for y, dy in zip(ys, dys.values(), strict=True) if y.requires_grad]
     if pairs:

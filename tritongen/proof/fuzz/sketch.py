@@ -61,6 +61,7 @@ class Sketch:
     sizes: list[str] = field(default_factory=list)
     defined: list[str] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
+    inside: set[str] = field(default_factory=set)  # lines that are no outputs
     motifs: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
 
@@ -185,7 +186,7 @@ class Sketch:
         """The whole file. What nothing came to read is left out, and a size that nobody binds is another one."""
         inner = [line for line in self.lines if line.name in self.read]
         given = {line.name for line in self.lines} - {line.name for line in inner}
-        given |= {line.name for line in inner if self.maybe(0.2)}
+        given |= {line.name for line in inner if self.maybe(0.2)} - self.inside
         body = [self._line(line, line.name in given) for line in self.lines]
         words = set(names.WORD.findall(" ".join(body)))
         operands = [t for t in self.tensors if not t.made and t.name in words]

@@ -1,0 +1,238 @@
+"""Motifs of chains: a product, folds over its columns, and what reads them: attention, nearest centres, loss heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tritongen.proof.fuzz.motifs import lefts
+from tritongen.proof.fuzz.sketch import Known, Sketch
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """s[rows, columns] as a line: its batch dims, and how it is read."""
+
+    name: str
+    batch: Mapping[str, str]
+    row: tuple[str, str]  # an index and its size
+    column: tuple[str, str]
+
+    @property
+    def kept(self) -> dict[str, str]:
+        return {**self.batch, self.row[0]: self.row[1]}
+
+    @property
+    def whole(self) -> dict[str, str]:
+        return {**self.kept, self.column[0]: self.column[1]}
+
+
+def _at(name: str, *indices: str) -> str:
+    return f"{name}[{', '.join(indices)}]"
+
+
+def _line(s: Sketch, motif: str, env: Mapping[str, str], body: str) -> str:
+    """A line that others read, mostly no output: of a chain that is one kernel, what lies between is not stored."""
+    name = s.add(motif, lefts(dict(env)), body).name
+    s.read.add(name)
+    if s.maybe(0.9):
+        s.inside.add(name)
+    return name
+
+
+def _halves(s: Sketch) -> None:
+    """Tensor cores take factors of half types: chains of others are cut."""
+    if s.maybe(0.8):
+        s.typarams["T"] = s.one("f16 | bf16", "f16 | bf16", "f16")
+
+
+def chain(s: Sketch) -> None:
+    """Two products, and between them a row of exponentials, or of any other function."""
+    _halves(s)
+    b, i, j, e, f = s.indices(5)
+    heads, rows, columns, width, values = s.sizes_apart(5)
+    if s.maybe(0.15):
+        columns = rows
+    if s.maybe(0.4):
+        values = width
+    batch = s.weighted({(): 3, ((b, heads),): 4, (("...", "..."),): 3})
+    lead, dims = [c for c, _ in batch], [d for _, d in batch]
+    kv_lead, kv_dims = lead, dims
+    if b in lead and s.maybe(0.6):  # heads in groups, in either notation
+        few = s.size(1.0)
+        group = s.const(1) if s.maybe(0.5) else f"({heads} // {few})"
+        s.require(f"{heads} == {few} * {group}" if group[0] != "(" else f"{heads} % {few} == 0")
+        kv_lead, kv_dims = [f"{b} // {group}"], [few]
+    elif lead and s.maybe(0.15):
+        kv_lead, kv_dims = [], []
+    q = s.tensor((*dims, rows, width), reuse=0.1, dtype="T")
+    k, v = (s.tensor((*kv_dims, columns, n), reuse=0.1, dtype="T") for n in (width, values))
+    product = f"{_at(q.name, *lead, i, e)} * {_at(k.name, *kv_lead, j, e)}"
+    body = _scored(s, f"sum[{e}]({product})", (i, rows), (j, columns))
+    scores = Scores("", dict(batch), (i, rows), (j, columns))
+    bound, condition = _masked(s, scores)
+    if condition:
+        body = f"where({condition}, {body}, -inf)"
+    score = _at(_line(s, "chain", scores.whole, body), *lead, i, j)
+    _weighed(s, scores, score, bound, _at(v.name, *kv_lead, j, f), (f, values))
+
+
+def _scored(s: Sketch, product: str, row: tuple[str, str], column: tuple[str, str]) -> str:
+    """What follows the first product."""
+    (i, rows), (j, columns) = row, column
+    return s.weighted(
+        {
+            product: 4,
+            f"{product} / 4": 3,
+            f"{s.scalar()} * {product}": 3,
+            f"2 * tanh({product} / 2)": 1,
+            f"{product} - abs({i} - {j}) / 2": 1,
+            f"{product} / 2 + {_at(s.tensor((rows, columns), reuse=0.2).name, i, j)}": 2,
+            f"{product} + {_at(s.tensor((columns,), reuse=0.2).name, j)}": 1,
+        }
+    )
+
+
+def _masked(s: Sketch, scores: Scores) -> tuple[str, str]:
+    """A binder of the columns, and a condition; one of the two says which of them a row has."""
+    (i, rows), (j, columns) = scores.row, scores.column
+    name = s.weighted({"": 5, "bound": 8, "counts": 4, "where": 4})
+    w = s.weighted({"1": 1, "2": 2, "3": 2, "c": 1})
+    w = s.const(1) if w == "c" else w
+    if name == "bound":
+        return (
+            s.weighted(
+                {
+                    f"{j} <= {i}": 6,
+                    f"{j} <= {i} + {columns} - {rows}": 3,  # aligned at the last row
+                    f"{i} - {w} < {j} <= {i}": 4,
+                    f"{i} - {w} < {j} < {i} + {w}": 1,
+                    f"{j} < max({i} + 1, {w})": 2,
+                    f"{j} >= {i}": 1,
+                    f"{j} < {i}": 1,
+                    f"{j} < {columns} - 1": 1,
+                }
+            ),
+            "",
+        )
+    if name == "counts":
+        index, size = s.random.choice([c for c in scores.kept.items() if c[0] != "..."])
+        n = _at(s.tensor((size,), "int", 0.3, s.one("i32", "i64")).name, index)
+        return (
+            s.weighted(
+                {
+                    f"{j} < {n}": 6,
+                    f"{j} < min({n}, {i} + 1)": 2,
+                    f"{n} <= {j} <= {i}": 1,
+                    f"{n} <= {j} < {n} + {w}": 1,
+                }
+            ),
+            "",
+        )
+    if name == "where":
+        a, c = (s.operand((size,), "int", "i32").name for size in (rows, columns))
+        return j, s.weighted(
+            {
+                f"{j} <= {i}": 2,
+                f"{_at(a, i)} == {_at(c, j)}": 3,
+                f"{_at(a, i)} == {_at(c, j)} and {j} <= {i}": 2,
+                f"{_at(s.tensor((rows, columns), 'bool').name, i, j)}": 2,
+            }
+        )
+    return j, ""
+
+
+def _weighed(
+    s: Sketch, scores: Scores, score: str, bound: str, factor: str, column: tuple[str, str]
+) -> None:
+    """Sums of columns of the second factor, by what becomes of the scores."""
+    (j, _), kept, lead = scores.column, scores.kept, list(scores.kept)
+    out = {**kept, column[0]: column[1]}
+
+    def rounded(text: str) -> str:
+        return f"T({text})" if s.maybe(0.85) else text
+
+    if s.maybe(0.2):
+        weight = s.one(f"relu({score})", f"tanh({score})", f"exp({score})", score)
+        s.add("chain", lefts(out), f"sum[{bound}]({rounded(weight)} * {factor})")
+        return
+    m = _at(_line(s, "chain", kept, f"max[{bound}]({score})"), *lead)
+    weight = f"exp({score} - {m})"
+    if s.maybe(0.7):
+        weight = _at(_line(s, "chain", scores.whole, weight), *lead, j)
+    total = f"sum[{bound}]({weight})"
+    apart = s.maybe(0.4)
+    if apart:
+        total = _at(_line(s, "chain", kept, total), *lead)
+    products = f"sum[{bound}]({rounded(weight)} * {factor})"
+    forms = {
+        f"{products} / {total}": 6,
+        f"where({total} > 0, {products} / {total}, 0)": 2,  # rows without a term
+        f"{products} / ({total} + exp(1 - {m}))": 1,  # a sink
+        products: 1,
+    }
+    if apart:
+        forms[f"sum[{bound}]({rounded(f'{weight} / {total}')} * {factor})"] = 2
+    text = s.weighted(forms)
+    s.add("chain", lefts(out), text)
+    if s.maybe(0.2):
+        s.add("chain", lefts(kept), f"{m} + log({total})")
+
+
+def nearest(s: Sketch) -> None:
+    """Which column is the nearest or the largest, of distances that products make."""
+    _halves(s)
+    i, j, e = s.indices(3)
+    rows, columns, width = s.sizes_apart(3)
+    x, c = (s.tensor((n, width), reuse=0.2, dtype="T") for n in (rows, columns))
+    product = f"sum[{e}]({_at(x.name, i, e)} * {_at(c.name, j, e)})"
+    norms = f"sum[{e}]({_at(c.name, j, e)} * {_at(c.name, j, e)})"
+    if s.maybe(0.6):
+        norms = _at(_line(s, "nearest", {j: columns}, norms), j)
+    distance = s.weighted(
+        {f"{norms} - 2 * {product}": 5, product: 2, f"{product} / (1 + {norms})": 1}
+    )
+    at = _at(_line(s, "nearest", {i: rows, j: columns}, distance), i, j)
+    bound = s.weighted({j: 5, f"{j} <= {i}": 1, f"{j} < {columns} - 1": 1})
+    place = s.add(
+        "nearest", lefts({i: rows}), f"{s.one('argmin', 'argmin', 'argmax')}[{bound}]({at})", "int"
+    )
+    if s.maybe(0.5):
+        s.add("nearest", lefts({i: rows}), f"{s.one('min', 'max')}[{bound}]({at})")
+    if s.maybe(0.3):
+        s.read.add(place.name)
+        s.add(
+            "nearest", lefts({i: rows, e: width}), f"({_at(c.name, _at(place.name, i), e)} else 0)"
+        )
+
+
+def loss_head(s: Sketch) -> None:
+    """A product's logsumexp over its columns, and the column that a target names."""
+    _halves(s)
+    i, j, e = s.indices(3)
+    rows, columns, width = s.sizes_apart(3)
+    x, w = (s.tensor((n, width), reuse=0.2, dtype="T") for n in (rows, columns))
+    product = f"sum[{e}]({_at(x.name, i, e)} * {_at(w.name, j, e)})"
+    body = _scored(s, product, (i, rows), (j, columns))
+    score = _line(s, "loss_head", {i: rows, j: columns}, body)
+    at = _at(score, i, j)
+    m = _at(_line(s, "loss_head", {i: rows}, f"max[{j}]({at})"), i)
+    lse = f"{m} + log(sum[{j}](exp({at} - {m})))"
+    target = _at(_target(s, rows).name, i)
+    hit = f"({_at(score, i, target)} else 0)"
+    if s.maybe(0.3):  # smoothed
+        hit = f"(0.9 * {hit} + 0.1 * mean[{j}]({at}))"
+    loss = f"{lse} - {hit}"
+    if s.maybe(0.4):
+        loss = f"where({target} < 0, 0, {loss})"
+    if s.maybe(0.3):
+        lse_at = _at(_line(s, "loss_head", {i: rows}, lse), i)
+        loss = loss.replace(lse, lse_at) + f" + 0.01 * square({lse_at})"
+    found = s.add("loss_head", lefts({i: rows}), loss)
+    if s.maybe(0.3):
+        s.read.add(found.name)
+        s.add("loss_head", lefts({}), f"{s.one('mean', 'sum')}[{i}]({_at(found.name, i)})", dims=())
+
+
+def _target(s: Sketch, rows: str) -> Known:
+    return s.tensor((rows,), "int", 0.2, s.one("i64", "i32"))
