@@ -10,7 +10,7 @@ goes too, which is what makes a convolution's gradient read like a convolution; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from tritongen.autodiff import exprs, wanted
@@ -124,7 +124,9 @@ def condition_of(system: System, shapes: Shapes, said: Facts) -> wanted.Wanted:
             elif not exprs.free_indices(literal) & set(system.unknown):
                 asked.append(rebuild(literal, lambda e: _filled(said, e, system.ranges, shapes)))
         else:
-            found = wanted.either(found, (tuple(dict.fromkeys(asked)),))
+            weaker = _weaker((e for e in asked if isinstance(e, Guard)), system.facts)
+            left = tuple(e for e in dict.fromkeys(asked) if e not in weaker)
+            found = wanted.either(found, (left,))
     return found
 
 
@@ -143,15 +145,7 @@ def _for_some(
             return ()
         end = ends[1] - 1 if sign == 1 else ends[0]
         guard = replace(guard, poly=guard.poly + (end - index(name)) * sign)
-    kept = []
-    for part in _whole(system, guard):
-        part = replace(part, poly=_filled_fetches(said, part.poly, system.ranges, shapes))
-        verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
-        if verdict is False:
-            return None
-        if verdict is None:
-            kept.append(part)
-    return tuple(kept)
+    return _undecided(system, guard, shapes, said)
 
 
 def _plain_sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr) -> Expr:
@@ -275,14 +269,43 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
     for guard in system.guards:
         if guard.op == ">=" and simplify(guard.poly, system.facts) in implied:
             continue
-        for part in _whole(system, guard):
-            part = replace(part, poly=_filled_fetches(said, part.poly, system.ranges, shapes))
-            verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
-            if verdict is False:
-                return None
-            if verdict is None:
-                kept[part] = None
+        parts = _undecided(system, guard, shapes, said)
+        if parts is None:
+            return None
+        kept |= dict.fromkeys(parts)
+    weaker = _weaker(kept, system.facts)
+    return tuple(g for g in kept if g not in weaker)
+
+
+def _undecided(
+    system: System, guard: Guard, shapes: Shapes, said: Facts
+) -> tuple[Guard, ...] | None:
+    """What of a guard is neither known to hold nor not to; None where it never holds."""
+    kept = []
+    for part in _whole(system, guard):
+        part = replace(part, poly=_filled_fetches(said, part.poly, system.ranges, shapes))
+        verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
+        if verdict is False:
+            return None
+        if verdict is None:
+            kept.append(part)
     return tuple(kept)
+
+
+def _weaker(guards: Iterable[Guard], facts: Facts) -> set[Guard]:
+    """The guards that hold where others do: where `a // d > b // d`, a > b."""
+    asked = {g: simplify(g.poly, facts) for g in guards if g.op == ">="}
+    implied = {_undivided(p) for p in asked.values()}
+    return {g for g, p in asked.items() if p in implied}
+
+
+def _undivided(p: Poly) -> Poly | None:
+    """a - b - 1, where p is a // d - b // d - 1."""
+    floors = {value: atom for m, value in p.terms for atom, _ in m if isinstance(atom, Floor)}
+    a, b = floors.get(1), floors.get(-1)
+    if a is None or b is None or a.den != b.den or (a.den.constant or 0) <= 0:
+        return None
+    return a.num - b.num - 1 if p == poly(a) - poly(b) - 1 else None
 
 
 def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
