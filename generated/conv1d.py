@@ -49,8 +49,8 @@ def conv1d_patches(
         #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * lib.blocks(c_padded, BLOCK_K)):
-            tap = start % R
-            k = start // R * BLOCK_K
+            tap = start % tl.maximum(R, 1)
+            k = start // tl.maximum(R, 1) * BLOCK_K
             x_padded_l = tap * dil - pad
             x_padded = x_padded_patches.load(
                 [
@@ -453,6 +453,7 @@ def conv1d_tiles(
     n_ = m // P
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_c0 = batch * Cg
+    Cg_or_1 = tl.maximum(Cg, 1)
     p = m % P
     x_l0 = p * stride - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
@@ -465,8 +466,8 @@ def conv1d_tiles(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k[None, :] % Cg
-        r = k[None, :] // Cg
+        c = k[None, :] % Cg_or_1
+        r = k[None, :] // Cg_or_1
         x_terms = tl.cast(c, tl.int64) * x_1 + tl.cast(r * dil, tl.int64) * x_2
         if RUN_X:  # lanes along the channels
             x_terms = tl.max_contiguous(x_terms, [1, 16])
@@ -476,8 +477,8 @@ def conv1d_tiles(
             mask=(m < M) & (k[None, :] < Cg * R) & (x_l >= 0) & (x_l < L),
             other=0.0,
         )
-        c = k[:, None] % Cg
-        r = k[:, None] // Cg
+        c = k[:, None] % Cg_or_1
+        r = k[:, None] // Cg_or_1
         w = tl.load(
             w_ptr
             + batch * w_batch
@@ -1248,6 +1249,7 @@ def conv1d_backward_dx_tiles(
     n_ = m // L
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
     dy_f0 = batch * f0_count
+    f0_count_or_1 = tl.maximum(f0_count, 1)
     l = m % L
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
@@ -1261,8 +1263,8 @@ def conv1d_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        f0 = k[None, :] % f0_count
-        r2 = k[None, :] // f0_count
+        f0 = k[None, :] % f0_count_or_1
+        r2 = k[None, :] // f0_count_or_1
         dy_p_num = l + pad - r2 * dil
         dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2
         if RUN_DY:  # lanes along the channels
@@ -1276,8 +1278,8 @@ def conv1d_backward_dx_tiles(
             & (dy_p_num // stride < P),
             other=0.0,
         )
-        f0 = k[:, None] % f0_count
-        r2 = k[:, None] // f0_count
+        f0 = k[:, None] % f0_count_or_1
+        r2 = k[:, None] // f0_count_or_1
         w_terms = tl.cast(f0, tl.int64) * w_0 + tl.cast(r2, tl.int64) * w_2
         if RUN_W:  # lanes along the channels
             w_terms = tl.max_contiguous(w_terms, [1, 16])
@@ -1326,8 +1328,8 @@ def conv1d_backward_dw_patches(
         #     p * stride + r * dil - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(P * lib.blocks(n__padded, BLOCK_K)):
-            tap = start % P
-            k = start // P * BLOCK_K
+            tap = start % tl.maximum(P, 1)
+            k = start // tl.maximum(P, 1) * BLOCK_K
             x_padded_l = tap * stride - pad
             x_padded = x_padded_patches.load(
                 [
@@ -1587,6 +1589,7 @@ def conv1d_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    N_or_1 = tl.maximum(N, 1)
     c = m // R
     x_c0 = c + batch * Cg
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
@@ -1602,8 +1605,8 @@ def conv1d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n_ = k[None, :] % N
-        p = k[None, :] // N
+        n_ = k[None, :] % N_or_1
+        p = k[None, :] // N_or_1
         x_terms = tl.cast(n_, tl.int64) * x_0 + tl.cast(p * stride, tl.int64) * x_2
         if RUN_X:  # lanes along the channels
             x_terms = tl.max_contiguous(x_terms, [1, 16])
@@ -1614,8 +1617,8 @@ def conv1d_backward_dw_tiles(
             mask=(m < M) & (k[None, :] < N * P) & (x_l >= 0) & (x_l < L),
             other=0.0,
         )
-        n_ = k[:, None] % N
-        p = k[:, None] // N
+        n_ = k[:, None] % N_or_1
+        p = k[:, None] // N_or_1
         dy = tl.load(
             dy_ptr
             + tl.cast(n_, tl.int64) * dy_n_

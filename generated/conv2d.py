@@ -50,16 +50,17 @@ def conv2d_patches(
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) % patches_n_ * PATCH_N_
         batch = tl.cast(tile // tiles, tl.int64)
+        S_or_1 = tl.maximum(S, 1)
         # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
         #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * lib.blocks(c_padded, BLOCK_K)):
-            tap = start % (R * S)
-            k = start // (R * S) * BLOCK_K
-            r = tap // S
+            tap = start % tl.maximum(R * S, 1)
+            k = start // tl.maximum(R * S, 1) * BLOCK_K
+            r = tap // S_or_1
             x_padded_h = r * dil - pad
-            s = tap % S
+            s = tap % S_or_1
             x_padded_w = s * dil - pad
             x_padded = x_padded_patches.load(
                 [
@@ -120,6 +121,7 @@ def conv2d_taps(
     n_ = m // PQ
     p = m // Q % P
     x_padded_h0 = p * stride - pad
+    S_or_1 = tl.maximum(S, 1)
     q = m % Q
     x_padded_w0 = q * stride - pad
     x_padded_rows = (
@@ -136,8 +138,8 @@ def conv2d_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r = tap // S
-        s = tap % S
+        r = tap // S_or_1
+        s = tap % S_or_1
         x_padded_terms = (
             tl.cast(r * dil, tl.int64) * x_padded_1
             + tl.cast(s * dil, tl.int64) * x_padded_2
@@ -527,9 +529,11 @@ def conv2d_tiles(
     n_ = m // PQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
     x_c0 = batch * Cg
+    Cg_or_1 = tl.maximum(Cg, 1)
     p = m // Q % P
     x_h0 = p * stride - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    S_or_1 = tl.maximum(S, 1)
     q = m % Q
     x_w0 = q * stride - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
@@ -549,9 +553,9 @@ def conv2d_tiles(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k[None, :] % Cg
-        r = k[None, :] // (Cg * S)
-        s = k[None, :] // Cg % S
+        c = k[None, :] % Cg_or_1
+        r = k[None, :] // (Cg_or_1 * S_or_1)
+        s = k[None, :] // Cg_or_1 % S_or_1
         x_terms = (
             tl.cast(c, tl.int64) * x_1
             + tl.cast(r * dil, tl.int64) * x_2
@@ -571,8 +575,8 @@ def conv2d_tiles(
             & (x_w < W),
             other=0.0,
         )
-        c = k[:, None] % Cg
-        rs = k[:, None] // Cg
+        c = k[:, None] % Cg_or_1
+        rs = k[:, None] // Cg_or_1
         w = tl.load(
             w_ptr
             + batch * w_batch
@@ -1094,6 +1098,7 @@ def conv2d_backward_dx_taps(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
     h = m // W % H
+    S_or_1 = tl.maximum(S, 1)
     w2 = m % W
     # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_,
     #     c // Cg * (F // groups) + f, (h + pad - r * dil) / stride,
@@ -1103,9 +1108,9 @@ def conv2d_backward_dx_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r2 = tap // S
+        r2 = tap // S_or_1
         dy_padded_p_num = h + pad - r2 * dil
-        s2 = tap % S
+        s2 = tap % S_or_1
         dy_padded_q_num = w2 + pad - s2 * dil
         dy_padded = tl.load(
             dy_padded_ptr
@@ -1431,7 +1436,9 @@ def conv2d_backward_dx_tiles(
     n_ = m // HW
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
     dy_f0 = batch * f0_count
+    f0_count_or_1 = tl.maximum(f0_count, 1)
     h = m // W % H
+    S_or_1 = tl.maximum(S, 1)
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
     w2 = m % W
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), VEC_DY)
@@ -1448,10 +1455,10 @@ def conv2d_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        f0 = k[None, :] % f0_count
-        r2 = k[None, :] // (S * f0_count)
+        f0 = k[None, :] % f0_count_or_1
+        r2 = k[None, :] // (S_or_1 * f0_count_or_1)
         dy_p_num = h + pad - r2 * dil
-        s2 = k[None, :] // f0_count % S
+        s2 = k[None, :] // f0_count_or_1 % S_or_1
         dy_q_num = w2 + pad - s2 * dil
         dy_terms = (
             tl.cast(f0, tl.int64) * dy_1
@@ -1472,9 +1479,9 @@ def conv2d_backward_dx_tiles(
             & (dy_q_num // stride < Q),
             other=0.0,
         )
-        f0 = k[:, None] % f0_count
-        r2 = k[:, None] // (S * f0_count)
-        s2 = k[:, None] // f0_count % S
+        f0 = k[:, None] % f0_count_or_1
+        r2 = k[:, None] // (S_or_1 * f0_count_or_1)
+        s2 = k[:, None] // f0_count_or_1 % S_or_1
         w_terms = (
             tl.cast(f0, tl.int64) * w_0 + tl.cast(r2, tl.int64) * w_2 + tl.cast(s2, tl.int64) * w_3
         )
@@ -1528,16 +1535,17 @@ def conv2d_backward_dw_patches(
         corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
         corner_c = tile // (patches_r * patches_s * tiles_n) % patches_c * PATCH_C
         batch = tl.cast(tile // tiles, tl.int64)
+        Q_or_1 = tl.maximum(Q, 1)
         # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
         #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
         #     q * stride + s * dil - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(P * Q * lib.blocks(n__padded, BLOCK_K)):
-            tap = start % (P * Q)
-            k = start // (P * Q) * BLOCK_K
-            p = tap // Q
+            tap = start % tl.maximum(P * Q, 1)
+            k = start // tl.maximum(P * Q, 1) * BLOCK_K
+            p = tap // Q_or_1
             x_padded_h = p * stride - pad
-            q = tap % Q
+            q = tap % Q_or_1
             x_padded_w = q * stride - pad
             x_padded = x_padded_patches.load(
                 [
@@ -1596,6 +1604,7 @@ def conv2d_backward_dw_taps(
     x_padded_c0 = c + batch * Cg
     r = m // S % R
     x_padded_h0 = r * dil - pad
+    Q_or_1 = tl.maximum(Q, 1)
     s = m % S
     x_padded_w0 = s * dil - pad
     x_padded_rows = (
@@ -1611,8 +1620,8 @@ def conv2d_backward_dw_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        p = tap // Q
-        q = tap % Q
+        p = tap // Q_or_1
+        q = tap % Q_or_1
         x_padded_terms = (
             tl.cast(p * stride, tl.int64) * x_padded_1
             + tl.cast(q * stride, tl.int64) * x_padded_2
@@ -1854,12 +1863,14 @@ def conv2d_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    N_or_1 = tl.maximum(N, 1)
     c = m // RS
     x_c0 = c + batch * Cg
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m // S % R
     x_h0 = r * dil - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    Q_or_1 = tl.maximum(Q, 1)
     s = m % S
     x_w0 = s * dil - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
@@ -1873,9 +1884,9 @@ def conv2d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n_ = k[None, :] % N
-        p = k[None, :] // (N * Q)
-        q = k[None, :] // N % Q
+        n_ = k[None, :] % N_or_1
+        p = k[None, :] // (N_or_1 * Q_or_1)
+        q = k[None, :] // N_or_1 % Q_or_1
         x_terms = (
             tl.cast(n_, tl.int64) * x_0
             + tl.cast(p * stride, tl.int64) * x_2
@@ -1896,8 +1907,8 @@ def conv2d_backward_dw_tiles(
             & (x_w < W),
             other=0.0,
         )
-        n_ = k[:, None] % N
-        pq = k[:, None] // N
+        n_ = k[:, None] % N_or_1
+        pq = k[:, None] // N_or_1
         dy = tl.load(
             dy_ptr
             + tl.cast(n_, tl.int64) * dy_n_

@@ -52,18 +52,20 @@ def conv3d_patches(
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
         corner_n_ = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N_
+        R_or_1 = tl.maximum(R, 1)
+        S_or_1 = tl.maximum(S, 1)
         # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
         #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     0.0) * w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * lib.blocks(c_padded, BLOCK_K)):
-            tap = start % (K * R * S)
-            k = start // (K * R * S) * BLOCK_K
-            k_ = tap // (R * S)
+            tap = start % tl.maximum(K * R * S, 1)
+            k = start // tl.maximum(K * R * S, 1) * BLOCK_K
+            k_ = tap // (R_or_1 * S_or_1)
             x_padded_d = k_ - pad
-            r = tap // S % R
+            r = tap // S_or_1 % R_or_1
             x_padded_h = r - pad
-            s = tap % S
+            s = tap % S_or_1
             x_padded_w = s - pad
             x_padded = x_padded_patches.load(
                 [
@@ -124,6 +126,8 @@ def conv3d_taps(
     n_ = m // OPQ
     o = m // PQ % O
     x_padded_d0 = o * stride - pad
+    R_or_1 = tl.maximum(R, 1)
+    S_or_1 = tl.maximum(S, 1)
     p = m // Q % P
     x_padded_h0 = p * stride - pad
     q = m % Q
@@ -142,9 +146,9 @@ def conv3d_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k_ = tap // (R * S)
-        r = tap // S % R
-        s = tap % S
+        k_ = tap // (R_or_1 * S_or_1)
+        r = tap // S_or_1 % R_or_1
+        s = tap % S_or_1
         x_padded_terms = (
             tl.cast(k_, tl.int64) * x_padded_1
             + tl.cast(r, tl.int64) * x_padded_2
@@ -337,9 +341,12 @@ def conv3d_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // OPQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    C_or_1 = tl.maximum(C, 1)
     o = m // PQ % O
     x_d0 = o * stride - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    R_or_1 = tl.maximum(R, 1)
+    S_or_1 = tl.maximum(S, 1)
     p = m // Q % P
     x_h0 = p * stride - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
@@ -361,10 +368,10 @@ def conv3d_tiles(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k[None, :] % C
-        k_ = k[None, :] // (C * R * S)
-        r = k[None, :] // (C * S) % R
-        s = k[None, :] // C % S
+        c = k[None, :] % C_or_1
+        k_ = k[None, :] // (C_or_1 * R_or_1 * S_or_1)
+        r = k[None, :] // (C_or_1 * S_or_1) % R_or_1
+        s = k[None, :] // C_or_1 % S_or_1
         x_terms = (
             tl.cast(c, tl.int64) * x_1
             + tl.cast(k_, tl.int64) * x_2
@@ -388,8 +395,8 @@ def conv3d_tiles(
             & (x_w < W),
             other=0.0,
         )
-        c = k[:, None] % C
-        k_rs = k[:, None] // C
+        c = k[:, None] % C_or_1
+        k_rs = k[:, None] // C_or_1
         w = tl.load(
             w_ptr + n * w_n + tl.cast(c, tl.int64) * w_c + tl.cast(k_rs, tl.int64) * w_k_rs,
             mask=(n < F) & (k[:, None] < C * K * R * S),
@@ -1031,6 +1038,7 @@ def conv3d_backward_dx_tiles(
     terms = k_2_taps * r2_taps * s2_taps * F
     n_ = m // d_steps_h_steps_w2_steps
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
+    F_or_1 = tl.maximum(F, 1)
     d1 = m // h_steps_w2_steps % d_steps
     d_shift = lib.floor_div(d0 + pad, stride).to(INDEX)
     dy_o0 = d1 + d_shift
@@ -1069,10 +1077,10 @@ def conv3d_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        f = k[None, :] % F
-        k_2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * F)
-        r2 = k[None, :] // (s2_taps_or_1 * F) % r2_taps_or_1
-        s2 = k[None, :] // F % s2_taps_or_1
+        f = k[None, :] % F_or_1
+        k_2 = k[None, :] // (F_or_1 * r2_taps_or_1 * s2_taps_or_1)
+        r2 = k[None, :] // (F_or_1 * s2_taps_or_1) % r2_taps_or_1
+        s2 = k[None, :] // F_or_1 % s2_taps_or_1
         dy_terms = (
             tl.cast(f, tl.int64) * dy_1
             + tl.cast(-k_2, tl.int64) * dy_2
@@ -1096,10 +1104,10 @@ def conv3d_backward_dx_tiles(
             & (dy_q < Q),
             other=0.0,
         )
-        f = k[:, None] % F
-        k_2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * F)
-        r2 = k[:, None] // (s2_taps_or_1 * F) % r2_taps_or_1
-        s2 = k[:, None] // F % s2_taps_or_1
+        f = k[:, None] % F_or_1
+        k_2 = k[:, None] // (F_or_1 * r2_taps_or_1 * s2_taps_or_1)
+        r2 = k[:, None] // (F_or_1 * s2_taps_or_1) % r2_taps_or_1
+        s2 = k[:, None] // F_or_1 % s2_taps_or_1
         w_terms = (
             tl.cast(f, tl.int64) * w_0
             + tl.cast(k_2 * stride, tl.int64) * w_2
@@ -1152,16 +1160,18 @@ def conv3d_backward_dw_patches(
         corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
         corner_k_ = tile // (patches_r * patches_s * tiles_n) % patches_k_ * PATCH_K_
         corner_c = tile // (patches_k_ * patches_r * patches_s * tiles_n) * PATCH_C
+        P_or_1 = tl.maximum(P, 1)
+        Q_or_1 = tl.maximum(Q, 1)
         # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
         #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else
         #     0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(O * P * Q * lib.blocks(n__padded, BLOCK_K)):
-            tap = start % (O * P * Q)
-            k = start // (O * P * Q) * BLOCK_K
-            o = tap // (P * Q)
-            p = tap // Q % P
-            q = tap % Q
+            tap = start % tl.maximum(O * P * Q, 1)
+            k = start // tl.maximum(O * P * Q, 1) * BLOCK_K
+            o = tap // (P_or_1 * Q_or_1)
+            p = tap // Q_or_1 % P_or_1
+            q = tap % Q_or_1
             x_padded = x_padded_patches.load(
                 [
                     corner_c,
@@ -1211,6 +1221,8 @@ def conv3d_backward_dw_taps(
     c = m // KRS
     k_ = m // RS % K
     x_padded_d0 = k_ - pad
+    P_or_1 = tl.maximum(P, 1)
+    Q_or_1 = tl.maximum(Q, 1)
     r = m // S % R
     x_padded_h0 = r - pad
     s = m % S
@@ -1229,9 +1241,9 @@ def conv3d_backward_dw_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        o = tap // (P * Q)
-        p = tap // Q % P
-        q = tap % Q
+        o = tap // (P_or_1 * Q_or_1)
+        p = tap // Q_or_1 % P_or_1
+        q = tap % Q_or_1
         x_padded_terms = (
             tl.cast(o * stride, tl.int64) * x_padded_1
             + tl.cast(p * stride, tl.int64) * x_padded_2
@@ -1331,11 +1343,14 @@ def conv3d_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    N_or_1 = tl.maximum(N, 1)
     c = m // KRS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     k_ = m // RS % K
     x_d0 = k_ - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    P_or_1 = tl.maximum(P, 1)
+    Q_or_1 = tl.maximum(Q, 1)
     r = m // S % R
     x_h0 = r - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
@@ -1357,10 +1372,10 @@ def conv3d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n_ = k[None, :] % N
-        o = k[None, :] // (N * P * Q)
-        p = k[None, :] // (N * Q) % P
-        q = k[None, :] // N % Q
+        n_ = k[None, :] % N_or_1
+        o = k[None, :] // (N_or_1 * P_or_1 * Q_or_1)
+        p = k[None, :] // (N_or_1 * Q_or_1) % P_or_1
+        q = k[None, :] // N_or_1 % Q_or_1
         x_terms = (
             tl.cast(n_, tl.int64) * x_0
             + tl.cast(o * stride, tl.int64) * x_2
@@ -1384,8 +1399,8 @@ def conv3d_backward_dw_tiles(
             & (x_w < W),
             other=0.0,
         )
-        n_ = k[:, None] % N
-        opq = k[:, None] // N
+        n_ = k[:, None] % N_or_1
+        opq = k[:, None] // N_or_1
         dy = tl.load(
             dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_n + tl.cast(opq, tl.int64) * dy_opq,
             mask=(n < F) & (k[:, None] < N * O * P * Q),

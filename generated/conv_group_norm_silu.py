@@ -44,15 +44,16 @@ def conv_group_norm_silu_conv2d_patches(
         corner_q = tile // tiles_n % patches_q * PATCH_Q
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
+        S_or_1 = tl.maximum(S, 1)
         # conv2d[n_, f, p < P, q < Q] = b[f] +
         #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
         #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * lib.blocks(c2_padded, BLOCK_K)):
-            tap = start % (R * S)
-            k = start // (R * S) * BLOCK_K
-            r = tap // S
-            s = tap % S
+            tap = start % tl.maximum(R * S, 1)
+            k = start // tl.maximum(R * S, 1) * BLOCK_K
+            r = tap // S_or_1
+            s = tap % S_or_1
             x_padded = x_padded_patches.load(
                 [corner_n_, corner_p + r - pad, corner_q + s - pad, k]
             ).reshape(BLOCK_M, BLOCK_K)
@@ -96,6 +97,7 @@ def conv_group_norm_silu_conv2d_taps(
     n_ = m // PQ
     p = m // Q % P
     x_padded_h0 = p - pad
+    S_or_1 = tl.maximum(S, 1)
     q = m % Q
     x_padded_w0 = q - pad
     x_padded_rows = (
@@ -111,8 +113,8 @@ def conv_group_norm_silu_conv2d_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r = tap // S
-        s = tap % S
+        r = tap // S_or_1
+        s = tap % S_or_1
         x_padded_terms = (
             tl.cast(r, tl.int64) * x_padded_1
             + tl.cast(s, tl.int64) * x_padded_2
@@ -297,9 +299,11 @@ def conv_group_norm_silu_conv2d_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    C_or_1 = tl.maximum(C, 1)
     p = m // Q % P
     x_h0 = p - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    S_or_1 = tl.maximum(S, 1)
     q = m % Q
     x_w0 = q - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
@@ -317,9 +321,9 @@ def conv_group_norm_silu_conv2d_tiles(
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c2 = k[None, :] % C
-        r = k[None, :] // (C * S)
-        s = k[None, :] // C % S
+        c2 = k[None, :] % C_or_1
+        r = k[None, :] // (C_or_1 * S_or_1)
+        s = k[None, :] // C_or_1 % S_or_1
         x_terms = (
             tl.cast(c2, tl.int64) * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
         )
@@ -337,8 +341,8 @@ def conv_group_norm_silu_conv2d_tiles(
             & (x_w < W),
             other=0.0,
         )
-        c2 = k[:, None] % C
-        rs = k[:, None] // C
+        c2 = k[:, None] % C_or_1
+        rs = k[:, None] // C_or_1
         w = tl.load(
             w_ptr + n * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
             mask=(n < F) & (k[:, None] < C * R * S),
@@ -1341,15 +1345,16 @@ def conv_group_norm_silu_forward_conv2d_patches(
         corner_q = tile // tiles_n % patches_q * PATCH_Q
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
+        S_or_1 = tl.maximum(S, 1)
         # conv2d[n_, f, p < P, q < Q] = b[f] +
         #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) *
         #     w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * lib.blocks(c2_padded, BLOCK_K)):
-            tap = start % (R * S)
-            k = start // (R * S) * BLOCK_K
-            r = tap // S
-            s = tap % S
+            tap = start % tl.maximum(R * S, 1)
+            k = start // tl.maximum(R * S, 1) * BLOCK_K
+            r = tap // S_or_1
+            s = tap % S_or_1
             x_padded = x_padded_patches.load(
                 [corner_n_, corner_p + r - pad, corner_q + s - pad, k]
             ).reshape(BLOCK_M, BLOCK_K)
@@ -1398,6 +1403,7 @@ def conv_group_norm_silu_forward_conv2d_taps(
     n_ = m // PQ
     p = m // Q % P
     x_padded_h0 = p - pad
+    S_or_1 = tl.maximum(S, 1)
     q = m % Q
     x_padded_w0 = q - pad
     x_padded_rows = (
@@ -1413,8 +1419,8 @@ def conv_group_norm_silu_forward_conv2d_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r = tap // S
-        s = tap % S
+        r = tap // S_or_1
+        s = tap % S_or_1
         x_padded_terms = (
             tl.cast(r, tl.int64) * x_padded_1
             + tl.cast(s, tl.int64) * x_padded_2
@@ -1630,9 +1636,11 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    C_or_1 = tl.maximum(C, 1)
     p = m // Q % P
     x_h0 = p - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    S_or_1 = tl.maximum(S, 1)
     q = m % Q
     x_w0 = q - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
@@ -1650,9 +1658,9 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c2 = k[None, :] % C
-        r = k[None, :] // (C * S)
-        s = k[None, :] // C % S
+        c2 = k[None, :] % C_or_1
+        r = k[None, :] // (C_or_1 * S_or_1)
+        s = k[None, :] // C_or_1 % S_or_1
         x_terms = (
             tl.cast(c2, tl.int64) * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
         )
@@ -1670,8 +1678,8 @@ def conv_group_norm_silu_forward_conv2d_tiles(
             & (x_w < W),
             other=0.0,
         )
-        c2 = k[:, None] % C
-        rs = k[:, None] // C
+        c2 = k[:, None] % C_or_1
+        rs = k[:, None] // C_or_1
         w = tl.load(
             w_ptr + n * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
             mask=(n < F) & (k[:, None] < C * R * S),
@@ -3343,14 +3351,15 @@ def conv_group_norm_silu_backward_dx_patches(
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
         corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
         corner_n_ = tile // (patches_h * patches_w2 * tiles_n) * PATCH_N_
+        S_or_1 = tl.maximum(S, 1)
         # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s]
         #     else 0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * lib.blocks(c_padded, BLOCK_K)):
-            tap = start % (R * S)
-            k = start // (R * S) * BLOCK_K
-            r2 = tap // S
-            s2 = tap % S
+            tap = start % tl.maximum(R * S, 1)
+            k = start // tl.maximum(R * S, 1) * BLOCK_K
+            r2 = tap // S_or_1
+            s2 = tap % S_or_1
             dconv2d_padded = dconv2d_padded_patches.load(
                 [corner_n_, corner_h + pad - r2, corner_w2 + pad - s2, k]
             ).reshape(BLOCK_M, BLOCK_K)
@@ -3392,6 +3401,7 @@ def conv_group_norm_silu_backward_dx_taps(
     n_ = m // HW
     h = m // W % H
     dconv2d_padded_p0 = h + pad
+    S_or_1 = tl.maximum(S, 1)
     w2 = m % W
     dconv2d_padded_q0 = w2 + pad
     dconv2d_padded_rows = (
@@ -3406,8 +3416,8 @@ def conv_group_norm_silu_backward_dx_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r2 = tap // S
-        s2 = tap % S
+        r2 = tap // S_or_1
+        s2 = tap % S_or_1
         dconv2d_padded_terms = (
             tl.cast(-r2, tl.int64) * dconv2d_padded_1
             + tl.cast(-s2, tl.int64) * dconv2d_padded_2
@@ -3583,9 +3593,11 @@ def conv_group_norm_silu_backward_dx_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
     dconv2d_0 = tl.multiple_of(tl.cast(dconv2d_0, tl.int64), VEC_DCONV2D)
+    F_or_1 = tl.maximum(F, 1)
     h = m // W % H
     dconv2d_p0 = h + pad
     dconv2d_2 = tl.multiple_of(tl.cast(dconv2d_2, tl.int64), VEC_DCONV2D)
+    S_or_1 = tl.maximum(S, 1)
     w2 = m % W
     dconv2d_q0 = w2 + pad
     dconv2d_3 = tl.multiple_of(tl.cast(dconv2d_3, tl.int64), VEC_DCONV2D)
@@ -3602,9 +3614,9 @@ def conv_group_norm_silu_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k[None, :] % F
-        r2 = k[None, :] // (F * S)
-        s2 = k[None, :] // F % S
+        c = k[None, :] % F_or_1
+        r2 = k[None, :] // (F_or_1 * S_or_1)
+        s2 = k[None, :] // F_or_1 % S_or_1
         dconv2d_terms = (
             tl.cast(c, tl.int64) * dconv2d_1
             + tl.cast(-r2, tl.int64) * dconv2d_2
@@ -3624,8 +3636,8 @@ def conv_group_norm_silu_backward_dx_tiles(
             & (dconv2d_q < Q),
             other=0.0,
         )
-        c = k[:, None] % F
-        r2s2 = k[:, None] // F
+        c = k[:, None] % F_or_1
+        r2s2 = k[:, None] // F_or_1
         w = tl.load(
             w_ptr + tl.cast(c, tl.int64) * w_c + n * w_n + tl.cast(r2s2, tl.int64) * w_r2s2,
             mask=(n < C) & (k[:, None] < F * R * S),
@@ -3676,14 +3688,15 @@ def conv_group_norm_silu_backward_dw_patches(
         corner_s = tile // tiles_n % patches_s * PATCH_S
         corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
         corner_c2 = tile // (patches_r * patches_s * tiles_n) * PATCH_C2
+        Q_or_1 = tl.maximum(Q, 1)
         # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
         #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(P * Q * lib.blocks(n__padded, BLOCK_K)):
-            tap = start % (P * Q)
-            k = start // (P * Q) * BLOCK_K
-            p = tap // Q
-            q = tap % Q
+            tap = start % tl.maximum(P * Q, 1)
+            k = start // tl.maximum(P * Q, 1) * BLOCK_K
+            p = tap // Q_or_1
+            q = tap % Q_or_1
             x_padded = x_padded_patches.load(
                 [corner_c2, corner_r + p - pad, corner_s + q - pad, k]
             ).reshape(BLOCK_M, BLOCK_K)
@@ -3725,6 +3738,7 @@ def conv_group_norm_silu_backward_dw_taps(
     c2 = m // RS
     r = m // S % R
     x_padded_h0 = r - pad
+    Q_or_1 = tl.maximum(Q, 1)
     s = m % S
     x_padded_w0 = s - pad
     x_padded_rows = (
@@ -3739,8 +3753,8 @@ def conv_group_norm_silu_backward_dw_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        p = tap // Q
-        q = tap % Q
+        p = tap // Q_or_1
+        q = tap % Q_or_1
         x_padded_terms = (
             tl.cast(p, tl.int64) * x_padded_1
             + tl.cast(q, tl.int64) * x_padded_2
@@ -3834,11 +3848,13 @@ def conv_group_norm_silu_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    N_or_1 = tl.maximum(N, 1)
     c2 = m // RS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m // S % R
     x_h0 = r - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
+    Q_or_1 = tl.maximum(Q, 1)
     s = m % S
     x_w0 = s - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), VEC_X)
@@ -3855,9 +3871,9 @@ def conv_group_norm_silu_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n_ = k[None, :] % N
-        p = k[None, :] // (N * Q)
-        q = k[None, :] // N % Q
+        n_ = k[None, :] % N_or_1
+        p = k[None, :] // (N_or_1 * Q_or_1)
+        q = k[None, :] // N_or_1 % Q_or_1
         x_terms = (
             tl.cast(n_, tl.int64) * x_0 + tl.cast(p, tl.int64) * x_2 + tl.cast(q, tl.int64) * x_3
         )
@@ -3875,8 +3891,8 @@ def conv_group_norm_silu_backward_dw_tiles(
             & (x_w < W),
             other=0.0,
         )
-        n_ = k[:, None] % N
-        pq = k[:, None] // N
+        n_ = k[:, None] % N_or_1
+        pq = k[:, None] // N_or_1
         dconv2d = tl.load(
             dconv2d_ptr
             + tl.cast(n_, tl.int64) * dconv2d_n_

@@ -140,6 +140,7 @@ def conv_transpose1d_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    C_or_1 = tl.maximum(C, 1)
     p = m % P
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), VEC_W)
@@ -149,8 +150,8 @@ def conv_transpose1d_tiles(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k[None, :] % C
-        r = k[None, :] // C
+        c = k[None, :] % C_or_1
+        r = k[None, :] // C_or_1
         x_l_num = p + pad - r * dil
         x = tl.load(
             x_ptr
@@ -164,8 +165,8 @@ def conv_transpose1d_tiles(
             & (x_l_num // stride < L),
             other=0.0,
         )
-        c = k[:, None] % C
-        r = k[:, None] // C
+        c = k[:, None] % C_or_1
+        r = k[:, None] // C_or_1
         w = tl.load(
             w_ptr + tl.cast(c, tl.int64) * w_c + n * w_n + tl.cast(r, tl.int64) * w_r,
             mask=(n < F) & (k[:, None] < C * R),
@@ -488,8 +489,8 @@ def conv_transpose1d_backward_dx_patches(
         #     w[c, f, r])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * lib.blocks(f_padded, BLOCK_K)):
-            tap = start % R
-            k = start // R * BLOCK_K
+            tap = start % tl.maximum(R, 1)
+            k = start // tl.maximum(R, 1) * BLOCK_K
             dy_padded_p = tap * dil - pad
             dy_padded = dy_padded_patches.load(
                 [
@@ -623,6 +624,7 @@ def conv_transpose1d_backward_dx_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
+    F_or_1 = tl.maximum(F, 1)
     l = m % L
     dy_p0 = l * stride - pad
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
@@ -634,8 +636,8 @@ def conv_transpose1d_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        f = k[None, :] % F
-        r2 = k[None, :] // F
+        f = k[None, :] % F_or_1
+        r2 = k[None, :] // F_or_1
         dy_terms = tl.cast(f, tl.int64) * dy_1 + tl.cast(r2 * dil, tl.int64) * dy_2
         if RUN_DY:  # lanes along the channels
             dy_terms = tl.max_contiguous(dy_terms, [1, 16])
@@ -645,8 +647,8 @@ def conv_transpose1d_backward_dx_tiles(
             mask=(m < M) & (k[None, :] < F * R) & (dy_p >= 0) & (dy_p < P),
             other=0.0,
         )
-        f = k[:, None] % F
-        r2 = k[:, None] // F
+        f = k[:, None] % F_or_1
+        r2 = k[:, None] // F_or_1
         w = tl.load(
             w_ptr + n * w_n + tl.cast(f, tl.int64) * w_f + tl.cast(r2, tl.int64) * w_r2,
             mask=(n < C) & (k[:, None] < F * R),
@@ -776,6 +778,7 @@ def conv_transpose1d_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    N_or_1 = tl.maximum(N, 1)
     c = m // R
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
     r = m % R
@@ -787,8 +790,8 @@ def conv_transpose1d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n_ = k[None, :] % N
-        p = k[None, :] // N
+        n_ = k[None, :] % N_or_1
+        p = k[None, :] // N_or_1
         x_l_num = p + pad - r * dil
         x = tl.load(
             x_ptr
@@ -802,8 +805,8 @@ def conv_transpose1d_backward_dw_tiles(
             & (x_l_num // stride < L),
             other=0.0,
         )
-        n_ = k[:, None] % N
-        p = k[:, None] // N
+        n_ = k[:, None] % N_or_1
+        p = k[:, None] // N_or_1
         dy = tl.load(
             dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_n + tl.cast(p, tl.int64) * dy_p,
             mask=(n < F) & (k[:, None] < N * P),

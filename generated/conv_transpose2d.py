@@ -226,6 +226,7 @@ def conv_transpose2d_tiles(
     terms = r_taps * s_taps * C
     n_ = m // p_steps_q_steps
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    C_or_1 = tl.maximum(C, 1)
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
     x_h0 = p1 + p_shift
@@ -250,9 +251,9 @@ def conv_transpose2d_tiles(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k[None, :] % C
-        r = k[None, :] // (s_taps_or_1 * C)
-        s = k[None, :] // C % s_taps_or_1
+        c = k[None, :] % C_or_1
+        r = k[None, :] // (C_or_1 * s_taps_or_1)
+        s = k[None, :] // C_or_1 % s_taps_or_1
         x_terms = (
             tl.cast(c, tl.int64) * x_1 + tl.cast(-r, tl.int64) * x_2 + tl.cast(-s, tl.int64) * x_3
         )
@@ -265,9 +266,9 @@ def conv_transpose2d_tiles(
             mask=(m < M) & (k[None, :] < terms) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
             other=0.0,
         )
-        c = k[:, None] % C
-        r = k[:, None] // (s_taps_or_1 * C)
-        s = k[:, None] // C % s_taps_or_1
+        c = k[:, None] % C_or_1
+        r = k[:, None] // (C_or_1 * s_taps_or_1)
+        s = k[:, None] // C_or_1 % s_taps_or_1
         w_terms = (
             tl.cast(c, tl.int64) * w_0
             + tl.cast(r * stride, tl.int64) * w_2
@@ -582,15 +583,16 @@ def conv_transpose2d_backward_dx_patches(
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
         corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
         corner_n_ = tile // (patches_h * patches_w2 * tiles_n) * PATCH_N_
+        S_or_1 = tl.maximum(S, 1)
         # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
         #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * lib.blocks(f_padded, BLOCK_K)):
-            tap = start % (R * S)
-            k = start // (R * S) * BLOCK_K
-            r2 = tap // S
+            tap = start % tl.maximum(R * S, 1)
+            k = start // tl.maximum(R * S, 1) * BLOCK_K
+            r2 = tap // S_or_1
             dy_padded_p = r2 - pad
-            s2 = tap % S
+            s2 = tap % S_or_1
             dy_padded_q = s2 - pad
             dy_padded = dy_padded_patches.load(
                 [
@@ -644,6 +646,7 @@ def conv_transpose2d_backward_dx_taps(
     n_ = m // HW
     h = m // W % H
     dy_padded_p0 = h * stride - pad
+    S_or_1 = tl.maximum(S, 1)
     w2 = m % W
     dy_padded_q0 = w2 * stride - pad
     dy_padded_rows = (
@@ -658,8 +661,8 @@ def conv_transpose2d_backward_dx_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r2 = tap // S
-        s2 = tap % S
+        r2 = tap // S_or_1
+        s2 = tap % S_or_1
         dy_padded_terms = (
             tl.cast(r2, tl.int64) * dy_padded_1
             + tl.cast(s2, tl.int64) * dy_padded_2
@@ -754,9 +757,11 @@ def conv_transpose2d_backward_dx_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
+    F_or_1 = tl.maximum(F, 1)
     h = m // W % H
     dy_p0 = h * stride - pad
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
+    S_or_1 = tl.maximum(S, 1)
     w2 = m % W
     dy_q0 = w2 * stride - pad
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), VEC_DY)
@@ -773,9 +778,9 @@ def conv_transpose2d_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        f = k[None, :] % F
-        r2 = k[None, :] // (F * S)
-        s2 = k[None, :] // F % S
+        f = k[None, :] % F_or_1
+        r2 = k[None, :] // (F_or_1 * S_or_1)
+        s2 = k[None, :] // F_or_1 % S_or_1
         dy_terms = (
             tl.cast(f, tl.int64) * dy_1
             + tl.cast(r2, tl.int64) * dy_2
@@ -795,8 +800,8 @@ def conv_transpose2d_backward_dx_tiles(
             & (dy_q < Q),
             other=0.0,
         )
-        f = k[:, None] % F
-        r2s2 = k[:, None] // F
+        f = k[:, None] % F_or_1
+        r2s2 = k[:, None] // F_or_1
         w = tl.load(
             w_ptr + n * w_n + tl.cast(f, tl.int64) * w_f + tl.cast(r2s2, tl.int64) * w_r2s2,
             mask=(n < C) & (k[:, None] < F * R * S),
@@ -845,6 +850,7 @@ def conv_transpose2d_backward_dw_taps(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
+    Q_or_1 = tl.maximum(Q, 1)
     r = m // S % R
     s = m % S
     # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c,
@@ -853,9 +859,9 @@ def conv_transpose2d_backward_dw_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        p = tap // Q
+        p = tap // Q_or_1
         x_padded_h_num = p + pad - r
-        q = tap % Q
+        q = tap % Q_or_1
         x_padded_w_num = q + pad - s
         x_padded = tl.load(
             x_padded_ptr
@@ -947,8 +953,10 @@ def conv_transpose2d_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    N_or_1 = tl.maximum(N, 1)
     c = m // RS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    Q_or_1 = tl.maximum(Q, 1)
     r = m // S % R
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     s = m % S
@@ -960,10 +968,10 @@ def conv_transpose2d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n_ = k[None, :] % N
-        p = k[None, :] // (N * Q)
+        n_ = k[None, :] % N_or_1
+        p = k[None, :] // (N_or_1 * Q_or_1)
         x_h_num = p + pad - r
-        q = k[None, :] // N % Q
+        q = k[None, :] // N_or_1 % Q_or_1
         x_w_num = q + pad - s
         x = tl.load(
             x_ptr
@@ -981,8 +989,8 @@ def conv_transpose2d_backward_dw_tiles(
             & (x_w_num // stride < W),
             other=0.0,
         )
-        n_ = k[:, None] % N
-        pq = k[:, None] // N
+        n_ = k[:, None] % N_or_1
+        pq = k[:, None] // N_or_1
         dy = tl.load(
             dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_n + tl.cast(pq, tl.int64) * dy_pq,
             mask=(n < F) & (k[:, None] < N * P * Q),

@@ -285,6 +285,7 @@ def conv_transpose3d_tiles(
     terms = k__taps * r_taps * s_taps * C
     n_ = m // o_steps_p_steps_q_steps
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), VEC_X)
+    C_or_1 = tl.maximum(C, 1)
     o1 = m // p_steps_q_steps % o_steps
     o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
     x_d0 = o1 + o_shift
@@ -323,10 +324,10 @@ def conv_transpose3d_tiles(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, tl.cast(terms, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k[None, :] % C
-        k_ = k[None, :] // (r_taps_or_1 * s_taps_or_1 * C)
-        r = k[None, :] // (s_taps_or_1 * C) % r_taps_or_1
-        s = k[None, :] // C % s_taps_or_1
+        c = k[None, :] % C_or_1
+        k_ = k[None, :] // (C_or_1 * r_taps_or_1 * s_taps_or_1)
+        r = k[None, :] // (C_or_1 * s_taps_or_1) % r_taps_or_1
+        s = k[None, :] // C_or_1 % s_taps_or_1
         x_terms = (
             tl.cast(c, tl.int64) * x_1
             + tl.cast(-k_, tl.int64) * x_2
@@ -350,10 +351,10 @@ def conv_transpose3d_tiles(
             & (x_w < W),
             other=0.0,
         )
-        c = k[:, None] % C
-        k_ = k[:, None] // (r_taps_or_1 * s_taps_or_1 * C)
-        r = k[:, None] // (s_taps_or_1 * C) % r_taps_or_1
-        s = k[:, None] // C % s_taps_or_1
+        c = k[:, None] % C_or_1
+        k_ = k[:, None] // (C_or_1 * r_taps_or_1 * s_taps_or_1)
+        r = k[:, None] // (C_or_1 * s_taps_or_1) % r_taps_or_1
+        s = k[:, None] // C_or_1 % s_taps_or_1
         w_terms = (
             tl.cast(c, tl.int64) * w_0
             + tl.cast(k_ * stride, tl.int64) * w_2
@@ -729,18 +730,20 @@ def conv_transpose3d_backward_dx_patches(
         corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
         corner_d = tile // (patches_h * patches_w2 * tiles_n) % patches_d * PATCH_D
         corner_n_ = tile // (patches_d * patches_h * patches_w2 * tiles_n) * PATCH_N_
+        R_or_1 = tl.maximum(R, 1)
+        S_or_1 = tl.maximum(S, 1)
         # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
         #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) *
         #     w[c, f, k_, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * lib.blocks(f_padded, BLOCK_K)):
-            tap = start % (K * R * S)
-            k = start // (K * R * S) * BLOCK_K
-            k_2 = tap // (R * S)
+            tap = start % tl.maximum(K * R * S, 1)
+            k = start // tl.maximum(K * R * S, 1) * BLOCK_K
+            k_2 = tap // (R_or_1 * S_or_1)
             dy_padded_o = k_2 - pad
-            r2 = tap // S % R
+            r2 = tap // S_or_1 % R_or_1
             dy_padded_p = r2 - pad
-            s2 = tap % S
+            s2 = tap % S_or_1
             dy_padded_q = s2 - pad
             dy_padded = dy_padded_patches.load(
                 [
@@ -797,6 +800,8 @@ def conv_transpose3d_backward_dx_taps(
     n_ = m // DHW
     d = m // HW % D
     dy_padded_o0 = d * stride - pad
+    R_or_1 = tl.maximum(R, 1)
+    S_or_1 = tl.maximum(S, 1)
     h = m // W % H
     dy_padded_p0 = h * stride - pad
     w2 = m % W
@@ -815,9 +820,9 @@ def conv_transpose3d_backward_dx_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k_2 = tap // (R * S)
-        r2 = tap // S % R
-        s2 = tap % S
+        k_2 = tap // (R_or_1 * S_or_1)
+        r2 = tap // S_or_1 % R_or_1
+        s2 = tap % S_or_1
         dy_padded_terms = (
             tl.cast(k_2, tl.int64) * dy_padded_1
             + tl.cast(r2, tl.int64) * dy_padded_2
@@ -919,9 +924,12 @@ def conv_transpose3d_backward_dx_tiles(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // DHW
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), VEC_DY)
+    F_or_1 = tl.maximum(F, 1)
     d = m // HW % D
     dy_o0 = d * stride - pad
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), VEC_DY)
+    R_or_1 = tl.maximum(R, 1)
+    S_or_1 = tl.maximum(S, 1)
     h = m // W % H
     dy_p0 = h * stride - pad
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), VEC_DY)
@@ -943,10 +951,10 @@ def conv_transpose3d_backward_dx_tiles(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        f = k[None, :] % F
-        k_2 = k[None, :] // (F * R * S)
-        r2 = k[None, :] // (F * S) % R
-        s2 = k[None, :] // F % S
+        f = k[None, :] % F_or_1
+        k_2 = k[None, :] // (F_or_1 * R_or_1 * S_or_1)
+        r2 = k[None, :] // (F_or_1 * S_or_1) % R_or_1
+        s2 = k[None, :] // F_or_1 % S_or_1
         dy_terms = (
             tl.cast(f, tl.int64) * dy_1
             + tl.cast(k_2, tl.int64) * dy_2
@@ -970,8 +978,8 @@ def conv_transpose3d_backward_dx_tiles(
             & (dy_q < Q),
             other=0.0,
         )
-        f = k[:, None] % F
-        k_2r2s2 = k[:, None] // F
+        f = k[:, None] % F_or_1
+        k_2r2s2 = k[:, None] // F_or_1
         w = tl.load(
             w_ptr + n * w_n + tl.cast(f, tl.int64) * w_f + tl.cast(k_2r2s2, tl.int64) * w_k_2r2s2,
             mask=(n < C) & (k[:, None] < F * K * R * S),
@@ -1021,6 +1029,8 @@ def conv_transpose3d_backward_dw_taps(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
+    P_or_1 = tl.maximum(P, 1)
+    Q_or_1 = tl.maximum(Q, 1)
     k_ = m // RS % K
     r = m // S % R
     s = m % S
@@ -1031,11 +1041,11 @@ def conv_transpose3d_backward_dw_taps(
     for start in range(begin, end):
         tap = start // chunks
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        o = tap // (P * Q)
+        o = tap // (P_or_1 * Q_or_1)
         x_padded_d_num = o + pad - k_
-        p = tap // Q % P
+        p = tap // Q_or_1 % P_or_1
         x_padded_h_num = p + pad - r
-        q = tap % Q
+        q = tap % Q_or_1
         x_padded_w_num = q + pad - s
         x_padded = tl.load(
             x_padded_ptr
@@ -1134,8 +1144,11 @@ def conv_transpose3d_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    N_or_1 = tl.maximum(N, 1)
     c = m // KRS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), VEC_X)
+    P_or_1 = tl.maximum(P, 1)
+    Q_or_1 = tl.maximum(Q, 1)
     k_ = m // RS % K
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), VEC_X)
     r = m // S % R
@@ -1150,12 +1163,12 @@ def conv_transpose3d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.cast(end, INDEX), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n_ = k[None, :] % N
-        o = k[None, :] // (N * P * Q)
+        n_ = k[None, :] % N_or_1
+        o = k[None, :] // (N_or_1 * P_or_1 * Q_or_1)
         x_d_num = o + pad - k_
-        p = k[None, :] // (N * Q) % P
+        p = k[None, :] // (N_or_1 * Q_or_1) % P_or_1
         x_h_num = p + pad - r
-        q = k[None, :] // N % Q
+        q = k[None, :] // N_or_1 % Q_or_1
         x_w_num = q + pad - s
         x = tl.load(
             x_ptr
@@ -1177,8 +1190,8 @@ def conv_transpose3d_backward_dw_tiles(
             & (x_w_num // stride < W),
             other=0.0,
         )
-        n_ = k[:, None] % N
-        opq = k[:, None] // N
+        n_ = k[:, None] % N_or_1
+        opq = k[:, None] // N_or_1
         dy = tl.load(
             dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_n + tl.cast(opq, tl.int64) * dy_opq,
             mask=(n < F) & (k[:, None] < N * O * P * Q),

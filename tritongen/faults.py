@@ -23,11 +23,10 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 
 from tritongen.errors import Diagnostic, Span, SpecError
 
-REPORT = "open an issue with that file where you have tritongen from"
 PACKAGES = ("tritongen", "torch", "triton", "jinja2", "black")
 
 
@@ -87,8 +86,19 @@ def _where_the_rest_is(error: Exception, lines: list[str], text: str) -> list[st
             file.write(rest.encode(errors="backslashreplace"))
     except OSError as refusal:
         where = f"no file could be written ({_shown(str(refusal))}); the exception's cause"
-        return [f"  the rest: {where}", f"  report it: {REPORT.replace('that file', 'that')}"]
-    return [f"  the rest: {path} (traceback, spec, versions)", f"  report it: {REPORT}"]
+        return [f"  the rest: {where}", f"  report it: open an issue with that {_tracker()}"]
+    rest = f"  the rest: {path} (traceback, spec, versions)"
+    return [rest, f"  report it: open an issue with that file {_tracker()}"]
+
+
+def _tracker() -> str:
+    """Where issues are: what `[project.urls]` of pyproject.toml calls Issues, if it does."""
+    try:
+        urls = metadata("tritongen").get_all("Project-URL", [])
+    except PackageNotFoundError:
+        urls = []
+    address = dict(url.split(", ", 1) for url in urls).get("Issues")
+    return f"at {address}" if address else "where you have tritongen from"
 
 
 def _versions() -> str:

@@ -352,7 +352,8 @@ def test_neither_loading_nor_calling_imports_the_tracer():
         "softmax = tritongen.load('specs/softmax.op').softmax\n"
         "x = torch.randn(2, 3, requires_grad=True)\n"
         "softmax(tritongen.compile_expr('x * 2')(x)).pow(2).sum().backward()\n"
-        "assert x.grad is not None and 'torch._dynamo' not in sys.modules\n"
         "tritongen.nn.Linear(2, 3)\n"
+        "print(x.grad is not None, 'torch._dynamo' in sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+    command, root = [sys.executable, "-c", script], Path(__file__).parents[2]
+    assert subprocess.run(command, cwd=root, capture_output=True).stdout == b"True False\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_where_no_file_can_be_written_the_lines_say_so(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     lines = str(faults.fault(KeyError("n"), "f.op", "", "plan")).split("\n")
     assert len(lines) == 5 and "no file could be written" in lines[3]
+
+
+def test_the_address_of_issues_is_the_package_s_own(monkeypatch):
+    said = Message()
+    said["Project-URL"] = "Documentation, https://docs.example"
+    monkeypatch.setattr(faults, "metadata", lambda name: said)
+    last = "  report it: open an issue with that file "
+    assert str(faults.fault(KeyError("n"), "f.op", "")).endswith(
+        f"{last}where you have tritongen from"
+    )
+    said["Project-URL"] = "Issues, https://issues.example"
+    assert str(faults.fault(KeyError("n"), "f.op", "")).endswith(f"{last}at https://issues.example")
 
 
 def test_what_is_too_deep_for_python_is_located(monkeypatch):

@@ -119,14 +119,23 @@ def test_what_no_template_prints_is_refused(text):
         allow.walk(text)
 
 
+def test_the_functions_of_templates_are_allowed():
+    allow.walk("def f(x):\n    return torch.nn.functional.gelu(torch.exp(x)).to(torch.float16)")
+    with pytest.raises(allow.NotAllowed):
+        allow.walk(
+            "def f(x):\n    return torch.nn.functional.gelu(torch.load(x)).to(torch.float16)"
+        )
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("head", "body"),
     [
-        "def f(torch):\n    return torch.to(tl.float32)",  # a line of a spec, in a kernel
-        "def f(x):\n    lib = x\n    return lib.shape",
-        "def f(eval, id):\n    return eval + id",
-        "def f(x):\n    return torch.nn.functional.gelu(torch.exp(x)).to(torch.float16)",
+        ("def f(torch):", "    return torch.to(tl.float32)"),  # a line of a spec, in a kernel
+        ("def f(x):\n    lib = x", "    return lib.shape"),
+        ("def f(eval, id):", "    return eval + id"),
     ],
 )
-def test_a_name_of_a_spec_may_be_any(text):
-    allow.walk(text)
+def test_a_name_of_a_spec_may_be_any(head, body):
+    allow.walk(f"{head}\n{body}")
+    with pytest.raises(allow.NotAllowed):  # where it is no name of a spec
+        allow.walk(f"def f(x):\n{body}")

@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.schedule.conditions import (
-    CONDITIONS,
-    EMPTY,
-    SIZES,
-    call_of,
-    mask_of,
-    masked,
-    op_of,
-    op_of_empty,
-    operands,
-)
+from tests.schedule import conditions
 from tritongen import pipeline
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
@@ -23,7 +13,7 @@ from tritongen.runtime.load import load_text
 
 def parts_of(bound: str, only: str | None):
     """The module, and for the op, what keeps values for its gradient, and the gradient: each way to run it."""
-    built = pipeline.build(op_of(bound), "f.op", only=only, gradients=True)
+    built = pipeline.build(conditions.op_of(bound), "f.op", only=only, gradients=True)
     (item,) = built.items
     parts = (item, item.forward, item.backward)
     plans = [part.plans[0] for part in parts if part is not None]
@@ -31,17 +21,17 @@ def parts_of(bound: str, only: str | None):
 
 
 @pytest.mark.parametrize("only", [None, "nest"])
-@pytest.mark.parametrize("bound", CONDITIONS)
+@pytest.mark.parametrize("bound", conditions.CONDITIONS)
 def test_forced(bound, only):
     module, found = parts_of(bound, only)
     for k, (plan, way) in enumerate(found):
-        for S, L, w in SIZES if k == 0 else SIZES[:2]:
-            given = operands(S, L, torch.float32)
-            mask = mask_of(bound, given, w)
+        for S, L, w in conditions.SIZES if k == 0 else conditions.SIZES[:2]:
+            given = conditions.operands(S, L, torch.float32)
+            mask = conditions.mask_of(bound, given, w)
             own = [t.clone().requires_grad_(k > 0) for t in given[:3]]
-            args, names = call_of(bound, (*own, *given[3:]), w)
+            args, names = conditions.call_of(bound, (*own, *given[3:]), w)
             twins = [t.clone().requires_grad_(k > 0) for t in given[:3]]
-            wanted = masked(mask, (*twins, *given[3:]))
+            wanted = conditions.masked(mask, (*twins, *given[3:]))
             some = mask.any(1)
             with forced(module, plan, way, small=True):
                 got = module.f(*args, **names)
@@ -53,8 +43,8 @@ def test_forced(bound, only):
 
 
 @pytest.mark.parametrize("only", [None, "nest"])
-@pytest.mark.parametrize("value", EMPTY)
+@pytest.mark.parametrize("value", conditions.EMPTY)
 def test_an_extreme_of_an_empty_dim_raises(value, only):
-    module = load_text("f", pipeline.build(op_of_empty(value), "f.op", only=only).raw)
+    module = load_text("f", pipeline.build(conditions.op_of_empty(value), "f.op", only=only).raw)
     with pytest.raises(ValueError, match="requires (D|...) > 0"):
-        module.f(torch.randn(EMPTY[value]))
+        module.f(torch.randn(conditions.EMPTY[value]))

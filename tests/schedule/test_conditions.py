@@ -7,30 +7,21 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tritongen
-from tests.schedule.conditions import (
-    CONDITIONS,
-    EMPTY,
-    SIZES,
-    call_of,
-    mask_of,
-    masked,
-    op_of,
-    op_of_empty,
-    operands,
-)
+from tests.schedule import conditions
 
 
-@pytest.mark.parametrize("bound", CONDITIONS)
+@pytest.mark.parametrize("bound", conditions.CONDITIONS)
 def test_a_bound_masks_the_dim(bound):
     """Forwards and gradients in f64, whatever the lengths are; of nothing sum 0, max -inf, mean NaN, place -1."""
-    f = tritongen.compile_op(op_of(bound))
-    for S, L, w in SIZES:
-        given = operands(S, L, torch.float64)
-        mask, own = mask_of(bound, given, w), [t.clone().requires_grad_() for t in given[:3]]
-        args, names = call_of(bound, (*own, *given[3:]), w)
+    f = tritongen.compile_op(conditions.op_of(bound))
+    for S, L, w in conditions.SIZES:
+        given = conditions.operands(S, L, torch.float64)
+        mask = conditions.mask_of(bound, given, w)
+        own = [t.clone().requires_grad_() for t in given[:3]]
+        args, names = conditions.call_of(bound, (*own, *given[3:]), w)
         got = f(*args, **names)
         twins = [t.clone().requires_grad_() for t in given[:3]]
-        wanted = masked(mask, (*twins, *given[3:]))
+        wanted = conditions.masked(mask, (*twins, *given[3:]))
         torch.testing.assert_close(got, wanted, equal_nan=True)
         some = mask.any(1)  # what nothing gives has no gradient in torch
         weights = [torch.randn_like(t) for t in wanted[:5]]
@@ -74,10 +65,10 @@ def test_an_own_line_for_an_end_starts_where_its_index_does():
     torch.testing.assert_close(f(x, w), wanted)
 
 
-@pytest.mark.parametrize("value", EMPTY)
+@pytest.mark.parametrize("value", conditions.EMPTY)
 def test_an_extreme_of_an_empty_dim_raises(value):
     """In a call, in one with a gradient, under vmap, where shapes are all that is known, and in the reference."""
-    f, x = tritongen.compile_op(op_of_empty(value)), torch.randn(EMPTY[value])
+    f, x = tritongen.compile_op(conditions.op_of_empty(value)), torch.randn(conditions.EMPTY[value])
     with pytest.raises(ValueError, match="requires (D|...) > 0"):
         f(x)
     with pytest.raises(ValueError, match="requires (D|...) > 0"):
@@ -85,7 +76,7 @@ def test_an_extreme_of_an_empty_dim_raises(value):
     with pytest.raises(ValueError, match="requires (D|...) > 0"):
         torch.func.vmap(f)(x.detach()[None])
     with FakeTensorMode(), pytest.raises(ValueError, match="requires (D|...) > 0"):
-        f(torch.empty(EMPTY[value]))
+        f(torch.empty(conditions.EMPTY[value]))
     with pytest.raises(IndexError, match="non-zero size"):
         f.reference(x.detach())
 

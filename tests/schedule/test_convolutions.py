@@ -15,6 +15,7 @@ import triton.language as tl
 
 from tritongen import lib, pipeline, trace
 from tritongen.choice import microseconds, of_gpu
+from tritongen.ir.binding import torch_dtype
 from tritongen.proof.crosscompile import lower_one, nvidia, wrong_instructions
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
@@ -320,18 +321,44 @@ def test_nothing_divides_by_the_taps_of_a_phase_that_may_have_none(spec):
     assert "s_taps_or_1 = tl.maximum(s_taps, 1)" in built.raw and not divisors
 
 
-def test_nothing_divides_by_a_size_that_is_known_to_be_0():
-    """The loads in front of a loop that has no turn were of no address, under no mask (1903-994, on an H200)."""
-    built = pipeline.build(
-        "op f(x: f64[..., C, L], d: f64[..., F, P], s: f64[R]) -> w: f64[F, C, R] {\n"
-        "  w[f, c, r] = s[r] * sum[..., p](d[..., f, p] * (x[..., c, p + r] else 0))\n}\n",
-        "f.op",
-    )
-    x, d, s = (meta(*shape, dtype=torch.float64) for shape in ((4, 8, 64), (4, 8, 0), (3,)))
-    for source in (built.raw, built.raw.replace("// P_or_1", "// P").replace("% P_or_1", "% P")):
-        (launch,) = trace.trace(load_text("f", source), "f", dict(x=x, d=d, s=s)).launches
-        llir = trace.compile_launch(launch, "sm_90").asm["llir"]
-        assert ("nowhere" in wrong_instructions("", "", "", llir)) == (source is not built.raw)
+NO_PLACES = """
+op f(x: f64[..., C, L, H], d: f64[..., F, P, Q], s: f64[R, S]) -> w: f64[F, C, R, S] {
+  w[f, c, r, s_] = s[r, s_] * sum[..., p, q](d[..., f, p, q] * (x[..., c, p + r, q + s_] else 0))
+}"""
+NO_TAPS = """
+op f(x: f16[N, W, A, L], y: f16[N, B, W, K, H]) -> u: f16[N, B, E, P]
+    with E = A - K + 1, P = L - H + 1 {
+  u[n, b, p, q] = sum[w, r, s](x[n, w, p + r, q + s] * y[n, b, w, r, s])
+}"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes"),
+    [
+        (NO_PLACES, dict(x=(4, 8, 64, 9), d=(4, 8, 9, 0), s=(3, 3))),
+        (NO_TAPS, dict(x=(2, 16, 6, 5), y=(2, 8, 16, 3, 0))),
+    ],
+)
+def test_nothing_divides_by_a_size_that_is_known_to_be_0(spec, shapes):
+    """The loads in front of a loop that has no turn were of no address, under no mask (1903-994, 31337-14, on a GPU)."""
+    built = pipeline.build(spec, "f.op")
+    (plan,) = built.plans["f"]
+    dtypes = {t.name: torch_dtype(t.dtype) for t in plan.op.tensors}
+    args = {name: meta(*shape, dtype=dtypes[name]) for name, shape in shapes.items()}
+    unspared = re.sub(r"(\w+_or_1) = tl\.maximum\((.*), 1\)", r"\1 = \2", built.raw)
+    assert _says_of_0(plan, built.raw, args) == ""
+    assert "constant 0" in _says_of_0(plan, unspared, args)
+
+
+def _says_of_0(plan, source, args) -> str:
+    """What is said of the kernels of every way of a call, where two programs share a sum."""
+    module, said = load_text("f", source), set()
+    for way in ways(plan):
+        with forced(module, plan, way, small=False, least_parts=2):
+            launches = trace.trace(module, "f", args).launches
+        for launch in launches:
+            said.add(wrong_instructions("", "", trace.compile_launch(launch, "sm_90").asm["ttir"]))
+    return "".join(said)
 
 
 def convolution(taps, channels, M, N, itemsize, **more):

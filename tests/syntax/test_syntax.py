@@ -402,9 +402,10 @@ def test_every_builtin_is_known_as_a_name():
 def test_parsing_imports_neither_lark_nor_torch():
     code = (
         "import sys; from tritongen.syntax.parse import parse; parse('fn f(x) = x');"
-        "assert not {'lark', 'torch'} & set(sys.modules)"
+        "print({'lark', 'torch'} & set(sys.modules))"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert done.stdout == b"set()\n"
 
 
 def test_limits_are_those_of_the_page():

@@ -10,7 +10,7 @@ goes too, which is what makes a convolution's gradient read like a convolution; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from tritongen.autodiff import exprs, wanted
@@ -134,7 +134,9 @@ def condition_of(system: System, shapes: Shapes, said: Facts) -> tuple[wanted.Wa
             else:
                 asked.append(rebuild(literal, lambda e: _filled(said, e, system.ranges, shapes)))
         else:
-            found = wanted.either(found, (tuple(dict.fromkeys(asked)),))
+            weaker = _weaker((e for e in asked if isinstance(e, Guard)), system.facts)
+            left = tuple(e for e in dict.fromkeys(asked) if e not in weaker)
+            found = wanted.either(found, (left,))
     return found, whole
 
 
@@ -294,7 +296,24 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
         if parts is None:
             return None
         kept |= dict.fromkeys(parts)
-    return tuple(kept)
+    weaker = _weaker(kept, system.facts)
+    return tuple(g for g in kept if g not in weaker)
+
+
+def _weaker(guards: Iterable[Guard], facts: Facts) -> set[Guard]:
+    """The guards that hold where others do: where `a // d > b // d`, a > b."""
+    asked = {g: simplify(g.poly, facts) for g in guards if g.op == ">="}
+    implied = {_undivided(p) for p in asked.values()}
+    return {g for g, p in asked.items() if p in implied}
+
+
+def _undivided(p: Poly) -> Poly | None:
+    """a - b - 1, where p is a // d - b // d - 1."""
+    floors = {value: atom for m, value in p.terms for atom, _ in m if isinstance(atom, Floor)}
+    a, b = floors.get(1), floors.get(-1)
+    if a is None or b is None or a.den != b.den or (a.den.constant or 0) <= 0:
+        return None
+    return a.num - b.num - 1 if p == poly(a) - poly(b) - 1 else None
 
 
 def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:

@@ -36,7 +36,7 @@ from tritongen.ir.algebra import (
     is_size,
     numerator,
     poly,
-    substitute,
+    substitute_atoms,
     symbols,
     with_modulo,
 )
@@ -72,6 +72,9 @@ class Addressing(Parameters):
         )  # what a name holds: a load, a run, a coordinate
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
+        self.known: set[str] = (
+            set()
+        )  # sizes that the compiler is told, and a loop's terms are made of
         self.divisors: dict[Poly, str] = {}  # counts that may be 0, as what divides
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
@@ -218,20 +221,26 @@ class Addressing(Parameters):
     def counted(self, p: Poly) -> str:
         """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits.
 
-        Some phases of a transposed convolution have no taps, and their loop no turn: but what it divides by is
-        hoisted, and from `x % 0`, which has no meaning, LLVM would conclude that there are some.
+        A loop may have no turn: some phases of a transposed convolution have no taps, and what is known as the kernel
+        is compiled may be 0. But what it divides by is hoisted, and from `x % 0`, which has no meaning, LLVM would
+        conclude that there are some, or load from nowhere.
         """
-        if counts := indices(p) & set(self.lets):
-            p = substitute(
-                p, {name: index(self.at_least_1(index(name))) for name in sorted(counts)}
-            )
-            return wrap(self.size(p), ATOM)
+        if indices(p) & set(self.lets) or symbols(p) <= self.known and not indices(p):
+            if len(p.terms) != 1:
+                return self.at_least_1(p)
+            return wrap(self.size(substitute_atoms(p, self._spared)), ATOM)
         names = [a.name for m, _ in p.terms for a, _ in m if isinstance(a, Sym)]
         if len(p.terms) != 1 or indices(p) or len(names) < 2:
             return wrap(self.size(p), ATOM)
         short = all(len(name) == 1 for name in names)
         wish = ("" if short else "_").join("b" if name == ir.BATCH else name for name in names)
         return self.parameter(self.args.sizes, wish, launch_text(p))
+
+    def _spared(self, atom: Atom) -> Poly | None:
+        """A factor of a divisor, as one that is not 0; None where the compiler cannot tell that it is."""
+        p = poly(atom)
+        told = indices(p) & set(self.lets) or symbols(p) <= self.known
+        return index(self.at_least_1(p)) if told else None
 
     def at_least_1(self, p: Poly) -> str:
         """A count that may be 0, to divide by. By itself: a product with it is as divisible as before."""

@@ -62,14 +62,12 @@ def patches_view(writer: KernelWriter) -> KernelView:
     writer.columns, writer.kept = set(patch.columns), "places"
     stores = stores_in_rows(writer, patch, places[-1])
     behind, writer.prologue = writer.prologue + writer.points, []
-    taps = size["tap"] if size["tap"].isidentifier() else f"({size['tap']})"
+    taps = size["tap"]
     return product_view(
         writer,
         size,
         BLOCKS,
-        divisor=(
-            f"tl.maximum({size['tap']}, 1)" if kernel.lets else taps
-        ),  # see `Addressing.counted`
+        divisor=taps if taps.isdigit() else f"tl.maximum({taps}, 1)",  # see `Addressing.counted`
         places=places,
         factors=[x, w],
         sums=[total],

@@ -15,11 +15,10 @@ Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
 from __future__ import annotations
 
 from tritongen.emit.kernel_writer import KernelWriter
-from tritongen.emit.text import launch_text, wrap
+from tritongen.emit.text import launch_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, indices, is_fractional, moved_by, poly, symbols
 from tritongen.ir.free import binders_of, coordinates, reads
-from tritongen.ir.functions import ATOM
 
 
 class SlidingWriter(KernelWriter):
@@ -49,15 +48,6 @@ class SlidingWriter(KernelWriter):
 
     def slid(self) -> set[str]:
         return {b.index for b in self.window()}
-
-    def counted(self, p: Poly) -> str:
-        """What is known as the kernel is compiled is divided by as it stands, where a loop without terms is known, too."""
-        if not symbols(p) <= self.known or indices(p):
-            return super().counted(p)
-        axes = self.kernel.axes
-        if len(axes) > 4 or symbols(axes[3].extent) <= self.known or p.constant is not None:
-            return wrap(self.size(p), ATOM)
-        return self.at_least_1(p)
 
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
         if tensor in self.views or not any(self.is_split(c) for c in coords):

@@ -70,18 +70,17 @@ def compile_spec(
 
 def _plans(text: str, name: str) -> Iterator[tuple[str, ModuleType, Plan]]:
     """Of the spec and of its gradient, where they build: what does not is the trial's to report."""
-    for stage in ("", "gradient ", "chains ", "gradient chains "):
+    for stage in ("", "gradient "):
         try:
             source = gradient_text(text, name) if stage.startswith("gradient") else text
-            built = pipeline.build(source, name, only="fused" if "chains" in stage else None)
+            built = pipeline.build(source, name)
             if defined.problems(built.raw):
                 continue
             module = load_text(built.name, built.raw)
         except Exception:
             continue
         for plan in (plan for plans in built.plans.values() for plan in plans):
-            if "chains" not in stage or any(s.skeleton == "fused" for s in plan.steps):
-                yield stage, module, plan
+            yield stage, module, plan
 
 
 def _launches(

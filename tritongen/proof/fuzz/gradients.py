@@ -24,7 +24,7 @@ from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
 from tritongen.proof import cases, excluded, runner
-from tritongen.proof.fuzz.trial import Trial, try_built, try_chains
+from tritongen.proof.fuzz.trial import Trial, try_built
 from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
@@ -57,7 +57,6 @@ def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
         return
     if built is not None:
         try_built(seen, *built, 1, "gradient ")
-        try_chains(seen, printed, *built, 1, "gradient ")
     with seen.stage("backward"):
         try_backward(seen, text, nests.name)
     with seen.stage("autograd"):

@@ -31,7 +31,6 @@ from tritongen.proof.fuzz import defined
 from tritongen.proof.reference import _differ
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
-from tritongen.schedule.classes.fused import is_multiplied
 
 # Ways forced on one call, and for how long: in the interpreter some, if not all are asked for, and on a GPU.
 SOME, ALL = (4, 2.0), (8, 60.0)
@@ -105,7 +104,6 @@ def trial(
         built = pipeline.build(text, name)
         nests = pipeline.build(text, name, only="nest")
         try_built(seen, built, nests, calls)
-        try_chains(seen, text, built, nests, calls)
         if grad and not seen.findings and not seen.refused:
             try_gradients(seen, text, nests)
     return {
@@ -140,24 +138,6 @@ def try_built(
                 try_calls(seen, candidates, few, f"{stage}kernels")
                 if not stage:
                     try_reference(seen, plan.op, modules[0])
-
-
-def try_chains(
-    seen: Trial,
-    text: str,
-    built: pipeline.Module,
-    nests: pipeline.Module,
-    calls: int,
-    stage: str = "",
-) -> None:
-    """Chains of products as one kernel, which no call chooses yet."""
-    plans = [plan for plans in built.plans.values() for plan in plans]
-    if seen.findings or all(sum(map(is_multiplied, plan.nests)) < 2 for plan in plans):
-        return
-    chains = pipeline.build(text, built.name, only="fused")
-    plans = [plan for plans in chains.plans.values() for plan in plans]
-    if any(step.skeleton == "fused" for plan in plans for step in plan.steps):
-        try_built(seen, chains, nests, calls, f"{stage}chains ")
 
 
 def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
