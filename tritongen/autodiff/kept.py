@@ -82,7 +82,8 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
     wanted = (
         {o.name for o in op.outputs} | places.keys() | {copy.name for copy, _ in found.values()}
     )
-    nests = list(reached(tuple(nests), wanted, set()))
+    used = {n.name for n in reached(tuple(nests), wanted, set())}
+    nests = [n for n in nests if n.name in used | own]  # what the spec computes for nobody stays
     outputs = (*(tensor for _, tensor in found.values()), *places.values())
     return replace(
         op,

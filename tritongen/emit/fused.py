@@ -23,6 +23,7 @@ from tritongen.emit.tiles import view, wide_tensors
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, substitute
+from tritongen.ir.bounds import prove
 from tritongen.ir.free import free_indices, reads, tensors_read
 from tritongen.ir.functions import ATOM, TERM
 from tritongen.kernel.nodes import (
@@ -122,7 +123,6 @@ class FusedWriter(KernelWriter):
         self.frame: Frame = ("", "")
         self.frames: dict[str, Frame] = {}  # of the values so far
         self.stops: dict[str, str] = {}  # where the loop over an index ends, as its masks say
-        self.reaches: set[str] = set()  # loops of which no row may have the last terms
         self.ended: dict[str, str] = {}  # the end of a tile, by the extent of its index
         self.masked: set[str] = set()  # values whose lanes outside hold what a maximum ignores
         self.without: set[tuple[str, str]] = set()  # those that hold 0 where a mask says so
@@ -166,7 +166,7 @@ class FusedWriter(KernelWriter):
         for k, w in enumerate(order):
             extent, name = self.size(w.extent)[0], self.variables[w.index]
             count = extent if w.how == "program" else f"lib.cdiv({extent}, {w.block})"
-            if w.how == "tile" and k < len(order) - 1:
+            if w.how == "tile" and (k < len(order) - 1 or self.grows(w.index)):
                 count = f"tl.cdiv({extent}, {w.block})"
                 count = count if self.multiplies else f"tl.maximum({count}, 1)"  # of no columns
                 count = self.assigned_in(0, f"{name}_tiles", count)
@@ -358,7 +358,7 @@ class FusedWriter(KernelWriter):
 
     def described(self, tensor: str, sides: list[str]) -> str:
         """The parameter of a descriptor, which the host makes."""
-        key = str(id(self.args.pointers)), f"{tensor} tiles"
+        key = str(id(self.args.pointers)), f"{tensor} tiles {sides}"
         if key not in self.given:
             name = self.given[key] = self.names.free(f"{tensor}_tiles")
             self.args.pointers[name] = name
@@ -454,11 +454,13 @@ class FusedWriter(KernelWriter):
         lo, hi = ends.whole or ("", "")
         cut = self.variable(self.fresh("whole"))
         end = f"{wrapped(hi)} // {block} * {block}"
-        begin = f"tl.minimum(tl.cdiv({lo}, {block}) * {block}, {ends.stop})"
+        extent = self.size(self.own.walk(level.index).extent)[0]
+        begin = f"tl.cdiv({lo}, {block}) * {block}"
+        begin = f"tl.minimum(tl.maximum({ends.first}, {begin}), {ends.stop})"
         match level.passes:
             case ("whole", "tail"):
                 said, turns = "then the rest", "2"
-                text = end if ends.first == "0" else f"tl.maximum({ends.first}, {end})"
+                text = end if hi == extent else f"tl.maximum({ends.first}, {end})"
                 lines, firsts, stops = [f"{cut} = {text}"], [ends.first, cut], [cut, ends.stop]
             case ("head", "whole"):
                 said, turns = "behind the first ones", "1, -1, -1"
@@ -501,8 +503,6 @@ class FusedWriter(KernelWriter):
                 end = self.farthest(rest + 1, True)
                 stop = f"tl.minimum({stop}, {end})" if end != self.ended.get(extent) else end
                 highs.append(self.farthest(rest + 1, False))
-                if self.last_of_all(rest + 1) != walk.extent:
-                    self.reaches.add(loop.index)
             else:
                 begin = self.farthest(-rest, False)
                 known = begins == "0" and begin in self.first.values()
@@ -529,11 +529,6 @@ class FusedWriter(KernelWriter):
         if guard.op != ">=":
             return 0
         return 1 if weight == poly(1) else -1 if weight == poly(-1) else 0
-
-    def last_of_all(self, end: Poly) -> Poly:
-        """The largest value of an end among all rows, as far as it is one of sizes."""
-        rows = {n: self.own.walk(n).extent - 1 for n in indices(end) - self.own.numbers}
-        return substitute(end, rows)
 
     def farthest(self, end: Poly, largest: bool) -> str:
         """The largest or the smallest value of an end among the lanes of the tile."""
@@ -722,11 +717,11 @@ class FusedWriter(KernelWriter):
             tensor = inner.tensor if isinstance(inner, ir.Read) else ""
             loaded = bool(tensor) and tensor not in self.frames
             guards = [g for g in f.value.guards if tile_indices(g, self.own) <= {*frame}]
-            if loaded and not guards:
-                self.fill[tensor] = 0
-            # A descriptor knows where a tensor ends, and not where the terms of this tile do.
-            ends = loaded and over in self.reaches and self.is_described(tensor)
-            if (f.moved_by in self.masked) if not loaded else not (guards or ends):
+            if loaded:
+                guards += self.for_some(f, frame)
+                if not guards:
+                    self.fill[tensor] = 0
+            if (f.moved_by in self.masked) if not loaded else not guards:
                 return self.expr(inner)[0]
             mask = self.mask(frozenset([over]), [guard_text(self, g) for g in guards])
             value = inner
@@ -740,6 +735,24 @@ class FusedWriter(KernelWriter):
                     self.where_masked(f"{text} = tl.where({mask}, {text}, 0.0)")
                 return self.expr(inner)[0]
             return f"tl.where({mask}, {self.expr(inner)[0]}, 0.0)"
+
+    def for_some(self, f: Fold, frame: Frame) -> list[ir.Guard]:
+        """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
+
+        Elements that no row has may be NaN. Of an index in neither dim of the tile, only ends are told.
+        """
+        found: list[ir.Guard] = []
+        others = [g for g in f.value.guards if tile_indices(g, self.own) - {*frame}]
+        for name in sorted(set().union(*(tile_indices(g, self.own) - {*frame} for g in others))):
+            own = [g for g in others if tile_indices(g, self.own) - {*frame} == {name}]
+            signs = [(self.sign(g, name), g.poly) for g in own]
+            below = [poly(0), *(-(p - poly(Idx(name))) for sign, p in signs if sign == 1)]
+            above = [self.own.walk(name).extent - 1]
+            above += [p + poly(Idx(name)) for sign, p in signs if sign == -1]
+            found += [ir.Guard(end - first, ">=") for first in below for end in above][1:]
+        inside = {w.index: (poly(0), w.extent) for w in self.own.walks}
+        facts = self.context.facts
+        return [g for g in found if prove(g.poly, ">=", poly(0), facts, inside) is not True]
 
     def where_masked(self, line: str) -> None:
         """A line for blocks that are not whole."""

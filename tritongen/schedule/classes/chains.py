@@ -46,6 +46,8 @@ class Pair:
 
 def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ...]:
     """The pairs of an op; no value belongs to two of them."""
+    if any(ir.may_be_f64(t.dtype, op) for t in op.tensors):
+        return ()  # no tensor core adds up in f64 what is stored in half types
     outputs = {o.name for o in op.outputs}
     pointwise = Virtual(n for n in nests if not is_reducer(n) and n.name not in outputs)
     products = {n.name: p for n in nests if (p := _product(n, op, pointwise, facts))}
@@ -58,7 +60,8 @@ def pairs(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[Pair, ..
             continue
         inner = {b.index for n in nests if n.name in pair.inside for b in n.box}
         batched = all(products[n].batch for n in pair.inside & products.keys())
-        if batched or not any({b.index for b in f.box} - inner for f in pair.folds):
+        seconds = [f for f in pair.folds if {b.index for b in f.box} - inner]
+        if all(batched and is_multiplied(f) and is_half(f, op) for f in seconds):
             found.append(pair)
             taken |= pair.inside | {f.name for f in pair.folds}
     return tuple(found)

@@ -440,10 +440,10 @@ class _Maker:
             own_config += (("num_warps", "1"),)
             launches.append(Launch(self.planned(merge, behind), (grid,), own_config))
         few = f"2 * {self.batches}cdiv(rows, 128) <= sms and terms >= 1024"
-        parts, config = f"sms // ({self.tiles})", self.config(bool(boxes))
+        parts, config = f"sms // max(1, {self.tiles})", self.config(bool(boxes))
         if self.whole:
             few = f"{self.batches}cdiv(rows, 64) < sms and terms >= 1024"
-            parts = f"cdiv(4 * sms, {self.tiles})"
+            parts = f"cdiv(4 * sms, max(1, {self.tiles}))"
             config = (
                 ("BLOCK_M", "16 if rows <= 16 else 64"),
                 ("BLOCK_N", "64"),
@@ -519,7 +519,6 @@ def described(group: Group) -> tuple[str, ...]:
             ]
             bare = all(c == index(next(iter(indices(c)))) for c in blocks)
             plain = len(blocks) == 2 and blocks[-1] == read.coords[-1] and bare
-            batched = ir.BATCH in {i for c in read.coords for i in indices(c)}
-            fits = plain and read.fill is None and not batched
+            fits = plain and read.fill is None
             found[read.tensor] = found.get(read.tensor, True) and fits
     return tuple(t for t, fits in found.items() if fits)
