@@ -71,8 +71,11 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
         meanings += [shared for m in meanings if (shared := with_shared(m)) is not None]
     splits = ["", *(_splits(kinds, on_gpu) if "tf32x3" in words else ())]
     flushed = on_gpu and "scatter" in kinds
+    means = candidate.means
     return [
-        expect(m, host, serial, split, flushed, moving)[name] for m in meanings for split in splits
+        expect(m, host, serial, split, flushed, moving, means)[name]
+        for m in meanings
+        for split in splits
     ]
 
 
