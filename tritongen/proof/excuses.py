@@ -60,7 +60,7 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     """
     op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
     if any(is_dot(fold, kernel) for fold, kernel in candidate.folds):
-        kinds = kinds | {"contraction"}
+        kinds = kinds | {"contraction"}  # it takes its tiles to tl.dot as they do
     moving = any(fold.moved_by for fold, _ in candidate.folds)
     doubles = bind(op, host).dtypes["compute"] == "f64"
     chains = BY_BLOCKS | (BY_TRITON if "ieee" in words or doubles else set())
