@@ -24,6 +24,7 @@ import torch
 
 from tritongen import pipeline
 from tritongen.emit.op_plans import OpPlans
+from tritongen.ir.batches import own_batches
 from tritongen.ir.nodes import Reduce
 from tritongen.kernel.nodes import Fold, Kernel, statements
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
@@ -83,9 +84,8 @@ class Candidate:
     @property
     def means(self) -> frozenset[str]:
         """Lines of the op that its kernels compute as means which look again at what they leave of their terms."""
-        names = {
-            a.name: b.name for a, b in zip(self.plan.inner.nests, self.plan.op.nests, strict=True)
-        }
+        lines = own_batches(self.plan.op)[0].nests
+        names = {a.name: b.name for a, b in zip(self.plan.inner.nests, lines, strict=True)}
         folds = (n for k in self.kernels for n in k.nests if isinstance(n.body, Reduce))
         return frozenset(names[n.name] for n in folds if n.fold.op == "mean" and n.name in names)
 
