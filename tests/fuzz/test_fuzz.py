@@ -83,6 +83,25 @@ def test_few_drawn_specs_are_refused():
     assert refused < 25
 
 
+def test_many_drawn_chains_are_one_kernel():
+    """Attention in every form; what else is drawn hardly ever is one."""
+    from tritongen.check import check
+    from tritongen.ir.bounds import facts_of
+    from tritongen.proof.fuzz.motifs_chains import chain
+    from tritongen.proof.fuzz.sketch import Sketch
+    from tritongen.schedule.canonical import canonical
+    from tritongen.schedule.classes import fused
+    from tritongen.syntax.parse import parse
+
+    found = 0
+    for k in range(20):
+        sketch = Sketch(Random(k), typarams=dict.fromkeys("TU", "float"))
+        chain(sketch)
+        op, facts = (o := check(parse(sketch.text()))[0].typings[0]), facts_of(o)
+        found += any(fused.chains(op, canonical(op, facts), facts))
+    assert found > 4
+
+
 def test_names_of_nobody_are_found():
     text = "import torch\ndef f(x):\n    return torch.relu(y) + len(x)\ndef f(x):\n    return x\n"
     assert defined.problems(text) == ["undefined name: y in f", "two functions: f"]

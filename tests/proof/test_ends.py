@@ -159,7 +159,8 @@ def matrices(rows: int, cols: int):
 def by(*skeletons: str, op, serial: bool = False):
     """A candidate that launches such kernels."""
     plan = SimpleNamespace(op=op)
-    return SimpleNamespace(plan=plan, skeletons=set(skeletons), folds=(), is_serial=serial)
+    none = {"folds": (), "means": frozenset()}
+    return SimpleNamespace(plan=plan, skeletons=set(skeletons), is_serial=serial, **none)
 
 
 def in_order(terms: torch.Tensor, order) -> torch.Tensor:
@@ -261,6 +262,24 @@ def test_lanes_of_a_loop_add_in_a_chain_and_a_row_that_is_held_does_not():
     for kind, excused in (("loop", True), ("per_thread_part", True), ("rows", False)):
         assert passes(chain, op, {"x": x}, kind) is excused
     assert not passes(chain * (1 + 2.0**-12), op, {"x": x}, "loop")
+
+
+def test_means_that_look_again_leave_nothing_of_equal_numbers():
+    """Of a sum of 12345.67 three times is left 0.001, and a norm made 0.295 of it: the slack of the sum let that through."""
+    plan = build((SPECS / "layer_norm.op").read_text()).plans["layer_norm"][0]
+    rows = Candidate("rows", None, plan)
+    assert rows.means == {"mu"}
+    for length in (3, 300):
+        args = {"x": torch.full((2, length), 12345.67), "w": torch.ones(length), "eps": 1e-5}
+        args |= {"b": torch.zeros(length)}
+        wanted = expect(plan.op, args, means=rows.means)["y"]
+        off = torch.full((2, length), 0.295)
+        assert judge(torch.zeros(2, length), wanted).ok and not judge(off, wanted).ok
+        assert judge(off, expect(plan.op, args)["y"]).ok
+        assert not judge(off, wanted, *others(rows, args, "y", False)).ok
+    args["x"] = 12345.67 + torch.randn(2, length) / 4  # they differ: the mean is rounded
+    near = torch.nn.functional.layer_norm(args["x"], (length,))
+    assert judge(near, expect(plan.op, args, means=rows.means)["y"]).ok
 
 
 def test_products_of_f64_are_chains_whatever_becomes_of_f32():

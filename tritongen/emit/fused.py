@@ -123,6 +123,7 @@ class FusedWriter(KernelWriter):
         self.frame: Frame = ("", "")
         self.frames: dict[str, Frame] = {}  # of the values so far
         self.stops: dict[str, str] = {}  # where the loop over an index ends, as its masks say
+        self.begins: dict[str, str] = {}  # and where it begins
         self.ended: dict[str, str] = {}  # the end of a tile, by the extent of its index
         self.masked: set[str] = set()  # values whose lanes outside hold what a maximum ignores
         self.without: set[tuple[str, str]] = set()  # those that hold 0 where a mask says so
@@ -423,6 +424,7 @@ class FusedWriter(KernelWriter):
             level.passes = ()
         outer.lines += self.printed(level, ends, start, walk.block)
         self.stops.pop(loop.index, None)
+        self.begins.pop(loop.index, None)
         self.assigned.discard(start)
         for f in states:
             self.close_state(f)
@@ -512,6 +514,9 @@ class FusedWriter(KernelWriter):
             stop = self.assigned_in(-1, self.fresh("stop"), stop)
             self.stops[loop.index] = stop
         if begins != first:
+            if not begins.isidentifier():
+                begins = self.assigned_in(-1, self.fresh("begin"), begins)
+            self.begins[loop.index] = begins
             text = f"{begins} // {walk.block} * {walk.block}"
             first = self.assigned_in(-1, self.fresh("first"), text)
         guards = {g for f in carried(self.own, loop) for g in f.value.guards}
@@ -716,14 +721,15 @@ class FusedWriter(KernelWriter):
         with self.within(frame), self.computing(f.name):
             tensor = inner.tensor if isinstance(inner, ir.Read) else ""
             loaded = bool(tensor) and tensor not in self.frames
-            guards = [g for g in f.value.guards if tile_indices(g, self.own) <= {*frame}]
+            own_guards = (g for g in f.value.guards if tile_indices(g, self.own) <= {*frame})
+            guards = [guard_text(self, g) for g in own_guards]
             if loaded:
                 guards += self.for_some(f, frame)
                 if not guards:
                     self.fill[tensor] = 0
             if (f.moved_by in self.masked) if not loaded else not guards:
                 return self.expr(inner)[0]
-            mask = self.mask(frozenset([over]), [guard_text(self, g) for g in guards])
+            mask = self.mask(frozenset([over]), guards)
             value = inner
             while isinstance(value, ir.Cast):
                 value = value.arg
@@ -736,23 +742,29 @@ class FusedWriter(KernelWriter):
                 return self.expr(inner)[0]
             return f"tl.where({mask}, {self.expr(inner)[0]}, 0.0)"
 
-    def for_some(self, f: Fold, frame: Frame) -> list[ir.Guard]:
+    def for_some(self, f: Fold, frame: Frame) -> list[str]:
         """What the guards of a product ask of one factor's lanes: that some lane of the other factor has them.
 
-        Elements that no row has may be NaN. Of an index in neither dim of the tile, only ends are told.
+        Elements that no row has may be NaN. Where a guard is no end of the other factor's index, the ends of the loop serve.
         """
-        found: list[ir.Guard] = []
+        over, found = self.own.axis(f), list[ir.Guard]()
+        told: dict[str, None] = {}
         others = [g for g in f.value.guards if tile_indices(g, self.own) - {*frame}]
         for name in sorted(set().union(*(tile_indices(g, self.own) - {*frame} for g in others))):
-            own = [g for g in others if tile_indices(g, self.own) - {*frame} == {name}]
+            own = [g for g in others if name in tile_indices(g, self.own)]
             signs = [(self.sign(g, name), g.poly) for g in own]
             below = [poly(0), *(-(p - poly(Idx(name))) for sign, p in signs if sign == 1)]
             above = [self.own.walk(name).extent - 1]
             above += [p + poly(Idx(name)) for sign, p in signs if sign == -1]
             found += [ir.Guard(end - first, ">=") for first in below for end in above][1:]
+            if any(sign == 0 for sign, _ in signs):
+                index = self.index[over]
+                ends = (">=", self.begins.get(over)), ("<", self.stops.get(over))
+                told |= {f"{index} {op} {end}": None for op, end in ends if end}
         inside = {w.index: (poly(0), w.extent) for w in self.own.walks}
         facts = self.context.facts
-        return [g for g in found if prove(g.poly, ">=", poly(0), facts, inside) is not True]
+        asked = (g for g in found if prove(g.poly, ">=", poly(0), facts, inside) is not True)
+        return [*dict.fromkeys(guard_text(self, g) for g in asked), *told]
 
     def where_masked(self, line: str) -> None:
         """A line for blocks that are not whole."""

@@ -60,7 +60,7 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     """
     op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
     if any(is_dot(fold, kernel) for fold, kernel in candidate.folds):
-        kinds = kinds | {"contraction"}
+        kinds = kinds | {"contraction"}  # it takes its tiles to tl.dot as they do
     moving = any(fold.moved_by for fold, _ in candidate.folds)
     doubles = bind(op, host).dtypes["compute"] == "f64"
     chains = BY_BLOCKS | (BY_TRITON if "ieee" in words or doubles else set())
@@ -71,8 +71,11 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
         meanings += [shared for m in meanings if (shared := with_shared(m)) is not None]
     splits = ["", *(_splits(kinds, on_gpu) if "tf32x3" in words else ())]
     flushed = on_gpu and "scatter" in kinds
+    means = candidate.means
     return [
-        expect(m, host, serial, split, flushed, moving)[name] for m in meanings for split in splits
+        expect(m, host, serial, split, flushed, moving, means)[name]
+        for m in meanings
+        for split in splits
     ]
 
 

@@ -17,7 +17,7 @@ Not here: comparing (`judge.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,7 @@ from tritongen.schedule.members import paste
 
 # In units of u * sum(|terms|): 1 to 3 is seen with serial and tree sums.
 SUM_ERROR = 8
+BLOCK = 16  # of a row, at least, where a kernel walks it
 _UNIT = {"f32": 2.0**-24, "f64": 2.0**-53}
 _LARGEST = {"f32": torch.finfo(torch.float32).max, "f64": torch.finfo(torch.float64).max}
 _SUM_OF_F8 = 2.0**-13  # Hopper adds products of f8 with 14 bits
@@ -103,6 +104,7 @@ def expect(
     split: str = "",
     flushed: bool = False,
     moving: bool = False,
+    means: Collection[str] = (),
 ) -> dict[str, Expected]:
     """What the outputs of a call may be; ValueError or IndexError where the call is none.
 
@@ -112,6 +114,7 @@ def expect(
     11 digits; sums over them may be anything as "triton" splits them, and are "infinite" or "nan" to what reads them.
     `flushed`: what a sum of f32 passes through is 0 where it is no normal number.
     `moving`: sums move with a maximum. exp(x - maximum) is rounded beside one that may be smaller, and then multiplied.
+    `means`: lines that are means of rows which look again at what they leave of their terms (`schedule/means.py`).
     """
     bound = bind(op, args)
     op = with_forms(own_batches(op)[0])
@@ -121,7 +124,8 @@ def expect(
     errors: dict[str, torch.Tensor | None] = dict.fromkeys(tensors)
     found, near = {}, bool(split) or moving
     for nest in op.nests:
-        run = _Bounded(op, bound, tensors, nest.name, errors, serial, split, flushed, moving)
+        again = nest.name in means
+        run = _Bounded(op, bound, tensors, nest.name, errors, serial, split, flushed, moving, again)
         value, error = run.nest_pair(nest)
         if nest.name in declared:
             dtype = bound.dtype(nest.dtype)
@@ -144,6 +148,7 @@ class _Bounded(Run):
     split: str = ""
     flushed: bool = False
     moving: bool = False
+    again: bool = False
 
     @property
     def compute(self) -> str:
@@ -202,6 +207,11 @@ class _Bounded(Run):
                 return self.where_pair(condition, yes, no, axes, live)
             case Call("pow_int", (base, Const(exponent))):
                 return self.call_pair(expr, (self.pair(base, axes, live),), lambda a: a**exponent)
+            case Call("div", (Reduce("sum") as total, IndexValue(count))) if self.again:
+                found = self.call_pair(
+                    expr, tuple(self.pair(a, axes, live) for a in expr.args), self.function("div")
+                )
+                return self.looked_at_again(*found, total, self.bound.size(count), axes, live)
             case Call(fn, args):
                 pairs = tuple(self.pair(a, axes, live) for a in args)
                 if fn in ("floordiv", "mod") and not pairs[1][0].dtype.is_floating_point:
@@ -343,6 +353,27 @@ class _Bounded(Run):
         if shaky is None:
             return value, self.folded(expr, value, flat, *found)
         return value, self.folded_with(flat_terms(expr, shaky, terms), expr, value, flat, *found)
+
+    def looked_at_again(self, mean, error, total: Reduce, count: int, axes: Axes, live) -> Pair:
+        """A mean, and how far off it may be once the mean of what it leaves of its terms is added: of equal terms, nothing.
+
+        A sum of large terms loses digits of theirs; that of what is left of them digits of that, and the mean is rounded
+        once, or once a block where terms differ.
+        """
+        if error is None or self.compute != "f32":
+            return mean, error
+        inner, used, terms = self.space(total, axes, live)
+        v, e = self.pair(total.body, inner, used)
+        lost = torch.zeros((), dtype=torch.float64) if e is None else e
+        v, lost, terms = (flat_terms(total, t, terms) for t in (v, lost, terms))
+        few, n = _UNIT["f32"] * min(SUM_ERROR, v.shape[-1] + 3), v.shape[-1]
+        apart = torch.where(terms, (v - mean[..., None]).abs(), 0.0)
+        lost = torch.where(terms, lost + few * (apart + few * v.abs()), 0.0).sum(-1) / max(1, count)
+        ends = [(mean + d).to(torch.float32).to(torch.float64) for d in (lost, -lost)]
+        differ = (apart > 2.0**-40 * v.abs()).any(-1)
+        blocks = min(SUM_ERROR, 1 + n // BLOCK) * _UNIT["f32"]
+        again = farthest(mean, ends) + torch.where(differ, blocks * mean.abs(), 0.0)
+        return mean, torch.where(again < error, again, error)
 
     def meets_no_sum(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> bool:
         """Whether a factor may be infinite times the 0 that no terms of an inner sum come to: sum[i](x[i] * sum[j](...))."""

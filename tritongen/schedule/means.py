@@ -34,11 +34,18 @@ def with_means(
         for first in [pair.first for pair in pairs if pair.kind == "moments"]:
             row = row_of(groups[k].nests, count, facts)
             fold = _fold(row, first, outputs, {n.name for n in nests})
-            every = [_with_fold(part, fold, row, first) for part in (nests, *map(_nests, groups))]
+            sums = alike(row, first)
+            every = [_with_fold(part, fold, row, sums) for part in (nests, *map(_nests, groups))]
             read = set(outputs).union(*(tensors_read(n.body) for part in every for n in part))
-            nests, *parts = (_without(part, first, read) for part in every)
+            nests, *parts = (_without(part, sums, read) for part in every)
             groups = tuple(replace(g, nests=p) for g, p in zip(groups, parts, strict=True))
     return nests, groups
+
+
+def alike(row: Row, first: str) -> list[str]:
+    """The sums of a row that are the same: `x - mean[k](x)` beside the square of it has two."""
+    total = row.nests[first]
+    return [n.name for n in row.nests.values() if replace(n, name=first) == total]
 
 
 def _nests(group: Group) -> Nests:
@@ -58,25 +65,24 @@ def _fold(row: Row, first: str, outputs: Collection[str], taken: set[str]) -> ir
     return replace(total, name=name, body=mean)
 
 
-def _with_fold(nests: Nests, fold: ir.Nest, row: Row, first: str) -> Nests:
-    """The fold behind the sum, where that is one of the nests, and read by all in its place."""
-    total = row.nests[first]
+def _with_fold(nests: Nests, fold: ir.Nest, row: Row, sums: list[str]) -> Nests:
+    """The fold behind the first of the sums, where that is one of the nests, and read by all in their place."""
 
     def change(e: ir.Expr) -> ir.Expr:
         match e:
-            case ir.Call(_, (ir.Read() as read, _)) if is_mean(e, total, row):
-                return replace(read, tensor=fold.name)
+            case ir.Call(_, (ir.Read(tensor) as read, _)) if tensor in sums:
+                return replace(read, tensor=fold.name) if is_mean(e, row.nests[tensor], row) else e
         return e
 
     found: list[ir.Nest] = []
     for nest in nests:
         if nest.name != fold.name:
             found.append(replace(nest, body=ir.rebuild(nest.body, change)))
-        if nest.name == first:
+        if nest.name in sums and fold not in found:
             found.append(fold)
     return tuple(found)
 
 
-def _without(nests: Nests, first: str, read: Collection[str]) -> Nests:
-    """The sum stays where it is read for something else."""
-    return tuple(n for n in nests if n.name != first or first in read)
+def _without(nests: Nests, sums: list[str], read: Collection[str]) -> Nests:
+    """A sum stays where it is read for something else."""
+    return tuple(n for n in nests if n.name not in sums or n.name in read)
