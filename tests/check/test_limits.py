@@ -127,8 +127,8 @@ def chain(call: str, links: int, operands: str = "") -> str:
 NORM = "layer_norm({}, w, b)", ", w: T[D], b: T[D]"
 
 
-def steps(text: str) -> int:
-    pipeline.build.__wrapped__(text)
+def steps(text: str, **more: bool) -> int:
+    pipeline.build.__wrapped__(text, **more)
     return work.spent()
 
 
@@ -137,6 +137,12 @@ def test_the_work_of_a_chain_does_not_double_with_its_links(link):
     call, operands = link
     few, many = (steps(chain(call, links, operands)) for links in (2, 6))
     assert many < 12 * few < work.MOST_STEPS
+
+
+def test_nor_does_that_of_its_gradient_grow_beyond_its_square():
+    """Twelve layer_norms took ten times the steps that a compile has; 6 after 2 took 14 times as many, or more."""
+    few, many = (steps(chain(NORM[0], links, NORM[1]), gradients=True) for links in (2, 6))
+    assert many < 9 * few
 
 
 def test_what_a_compile_may_do_is_counted_and_ends_in_a_finding(monkeypatch):

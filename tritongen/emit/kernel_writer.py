@@ -15,6 +15,7 @@ from tritongen.emit.parameters import Context
 from tritongen.emit.text import exact_in_f32, literal, stores_directly, wrap
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_size
+from tritongen.ir.free import reads
 from tritongen.ir.functions import (
     ATOM,
     FUNCTIONS,
@@ -39,6 +40,7 @@ class KernelWriter(Addressing):
         self.commented: set[tuple[str, ...]] = {()}  # what stands above some statement by now
         self.computed = ""  # the value whose text is being made
         self.extremes: dict[str, str] = {}  # the extreme that the fold of a place holds
+        self.read_here = {r.tensor for n in kernel.nests for r in reads(n.body)}
 
     # ---- expressions
     def expr(self, e: ir.Expr) -> tuple[str, int]:
@@ -191,11 +193,7 @@ class KernelWriter(Addressing):
         return name
 
     def read_again(self, nest: ir.Nest) -> bool:
-        return any(
-            isinstance(e, ir.Read) and e.tensor == nest.name
-            for n in self.kernel.nests
-            for e in ir.walk(n.body)
-        )
+        return nest.name in self.read_here
 
     def store(self, nest: ir.Nest, value: str, checks: Sequence[str] = ()) -> None:
         lines, where, mask = self.stored_at(nest, checks)

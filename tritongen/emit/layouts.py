@@ -12,13 +12,10 @@ from tritongen.ir import nodes as ir
 from tritongen.schedule.plan import Plan, Step
 
 
-def kept(output: ir.Tensor, item: OpPlans) -> tuple[str, tuple[str, ...]]:
-    """What layouts an output may have, and the outputs that have the same one: they are stored together."""
-    known = (
-        layouts(p, host).get(output.name, ("", ()))
-        for p, host in zip(item.plans, item.hosts, strict=True)
-    )
-    return min(known)
+def kept(item: OpPlans) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """What layouts each output may have, and the outputs that have the same one: they are stored together."""
+    known = [layouts(p, host) for p, host in zip(item.plans, item.hosts, strict=True)]
+    return {o.name: min(k.get(o.name, ("", ())) for k in known) for o in item.hosts[0].outputs}
 
 
 def layouts(plan: Plan, host: ir.Op) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -37,11 +34,11 @@ def layouts(plan: Plan, host: ir.Op) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def takes_images(step: Step, tensor: str) -> bool:
     """Whether a tensor may be stored channels last: a step asks for strides, and does not reshape it."""
-    if tensor not in touched(step):
-        return True
     asks = step.orders or any(k.slides or k.any_format for k in step.kernels)
     reshaping = [k for k in step.kernels if not (step.orders or k.any_format)]
-    return bool(asks) and all(v.tensor != tensor for k in reshaping for v in k.views)
+    if asks and all(v.tensor != tensor for k in reshaping for v in k.views):
+        return True
+    return tensor not in touched(step)
 
 
 def alike(plan: Plan) -> dict[str, str]:

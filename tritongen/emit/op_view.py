@@ -101,7 +101,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     names = [o.name for o in host.outputs]
     where = asked.allocated_for(item.plans, flags) if flags else {}
     inside = dict(zip(names, (o.name for o in item.plans[0].inner.outputs), strict=True))
-    outputs = [(o.name, allocation(host, o, *kept(o, item))) for o in host.outputs]
+    may_lie = kept(item)
+    outputs = [(o.name, allocation(host, o, *may_lie[o.name])) for o in host.outputs]
     some = f"any(t is not None and t.numel() > 0 for t in ({', '.join(names)}))"
     return SimpleNamespace(
         name=item.name,

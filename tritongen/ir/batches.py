@@ -102,15 +102,18 @@ def read_by(op: Op, expr: Expr) -> frozenset[str]:
     outputs = {o.name for o in op.outputs}
     nests = {n.name: n for n in op.nests}
     found: set[str] = set()
-    for tensor, coords, _ in reads_of(expr):
-        if index(BATCH) not in coords:
-            continue
-        if tensor in outputs:
-            found |= every
-        elif tensor in nests:
-            found |= read_by(op, nests[tensor].body)
-        else:
-            found.add(tensor)
+    waiting, seen = [expr], set[str]()  # a temporary that many lines read is looked at once
+    while waiting:
+        for tensor, coords, _ in reads_of(waiting.pop()):
+            if index(BATCH) not in coords or tensor in seen:
+                continue
+            seen.add(tensor)
+            if tensor in outputs:
+                found |= every
+            elif tensor in nests:
+                waiting.append(nests[tensor].body)
+            else:
+                found.add(tensor)
     return frozenset(found)
 
 

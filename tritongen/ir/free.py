@@ -5,28 +5,33 @@ Input: an expression or nests. Output: names. Not here: what is proven of them (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, indices
+from tritongen.ir.algebra import Fetch, Poly, indices
 from tritongen.ir.algebra import walk as walk_poly
 
 Lines = Mapping[str, tuple[tuple[Poly, ...], set[str]]]
 NO_LINES: Lines = MappingProxyType({})
 
 
-def coordinates(expr: ir.Expr):
+def coordinates(expr: ir.Expr) -> Iterator[Poly]:
     """Every Poly in an expression: coordinates of reads, guards, index values, binder ends."""
     for node in ir.walk(expr):
-        match node:
-            case ir.Read(_, coords):
-                yield from coords
-            case ir.IndexValue(p):
-                yield p
-            case ir.Reduce(_, binders, guards):
-                yield from (g.poly for g in guards)
-                yield from (p for b in binders for p in (b.lo, b.hi))
+        yield from own_coordinates(node)
+
+
+def own_coordinates(node: ir.Expr) -> Iterator[Poly]:
+    """Those of what stands at the top."""
+    match node:
+        case ir.Read(_, coords):
+            yield from coords
+        case ir.IndexValue(p):
+            yield p
+        case ir.Reduce(_, binders, guards):
+            yield from (g.poly for g in guards)
+            yield from (p for b in binders for p in (b.lo, b.hi))
 
 
 def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
@@ -63,9 +68,12 @@ def reads(expr: ir.Expr) -> list[ir.Read]:
 
 def tensors_read(expr: ir.Expr) -> set[str]:
     """Names of all tensors an expression reads, gathered indices included."""
-    names = {read.tensor for read in reads(expr)}
-    for p in coordinates(expr):
-        names |= {atom.tensor for atom in walk_poly(p) if hasattr(atom, "tensor")}
+    names = set[str]()
+    for node in ir.walk(expr):
+        if isinstance(node, ir.Read):
+            names.add(node.tensor)
+        for p in own_coordinates(node):
+            names |= {atom.tensor for atom in walk_poly(p) if isinstance(atom, Fetch)}
     return names
 
 

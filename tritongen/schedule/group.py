@@ -179,9 +179,13 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
     """
     virtual = Virtual(n for n in nests if not is_reducer(n) and n.name not in stored)
     computed = {n.name for n in nests}
+    readers_of: dict[str, list[ir.Nest]] = {n.name: [] for n in nests}
+    for n in nests:
+        for name in computed & tensors_read(n.body):
+            readers_of[name].append(n)
 
     def only_reader(nest: ir.Nest) -> ir.Nest | None:
-        readers = [n for n in nests if nest.name in tensors_read(n.body)]
+        readers = readers_of[nest.name]
         if len(readers) != 1 or readers[0].name not in virtual or nest.name in stored:
             return None
         (reader,) = readers
@@ -212,12 +216,12 @@ def classify(members, virtual, by_name, facts, only=None, extending=False) -> Gr
         if only not in (None, kind):
             continue
         found = members_of.classify(members, virtual, by_name, facts, extending)
-        if found is not None and _in_place(found.nests):
+        if found is not None and _in_place(found.nests, virtual):
             return found
     return None
 
 
-def _in_place(lines: tuple[ir.Nest, ...]) -> bool:
+def _in_place(lines: tuple[ir.Nest, ...], virtual: Virtual) -> bool:
     """Whether what the group computes is read in it at its own place only; elsewhere it needs storage first."""
     own = {n.name: n.coords for n in lines}
-    return all(own.get(r.tensor, r.coords) == r.coords for n in lines for r in reads(n.body))
+    return all(own.get(r.tensor, r.coords) == r.coords for n in lines for r in virtual.reads(n))

@@ -23,7 +23,7 @@ from tritongen.ir.algebra import (
     poly,
 )
 from tritongen.ir.algebra import walk as walk_poly
-from tritongen.ir.free import coordinates, tensors_read
+from tritongen.ir.free import coordinates, reads, tensors_read
 from tritongen.schedule.canonical import substitute_indices
 
 
@@ -117,13 +117,29 @@ class Virtual(dict[str, ir.Nest]):
     reads again and again; each answer is made once. Nothing may be added behind the first question.
     """
 
-    __slots__ = ("lines", "pasted", "products")
+    __slots__ = ("lines", "looked_at", "mixed", "pasted", "products")
 
     def __init__(self, nests: Iterable[ir.Nest]):
         super().__init__((n.name, n) for n in nests)
         self.lines: dict[tuple, tuple[ir.Nest, ...]] = {}
         self.pasted: dict[tuple, ir.Expr] = {}
         self.products: dict[ir.Nest, Product | str] = {}
+        self.looked_at: dict[int, tuple[ir.Nest, list[ir.Read]]] = (
+            {}
+        )  # by id: hashing is looking, too
+        self.mixed: bool | None = None
+
+    def reads(self, line: ir.Nest) -> list[ir.Read]:
+        if id(line) not in self.looked_at:
+            self.looked_at[id(line)] = line, reads(line.body)
+        return self.looked_at[id(line)][1]
+
+    def slides(self, nests: Iterable[ir.Nest]) -> bool:
+        """Whether some coordinate of all the nests has several indices: in most ops none has."""
+        if self.mixed is None:
+            found = (c for n in nests for r in self.reads(n) for c in r.coords)
+            self.mixed = any(len(indices(c)) > 1 for c in found)
+        return self.mixed
 
 
 def gather_lines(
@@ -138,7 +154,8 @@ def gather_lines(
     asked = tuple(members), where
     if asked in virtual.lines:
         return virtual.lines[asked]
-    out: dict[str, ir.Nest] = {}
+    before = virtual.lines.get((asked[0][:-1], where), ())  # of a group that this one extends
+    out = {n.name: n for n in before}
 
     def add(nest: ir.Nest) -> None:
         nest = replace(nest, body=paste(nest.body, virtual, *where))
@@ -147,7 +164,7 @@ def gather_lines(
                 add(virtual[name])
         out[nest.name] = nest
 
-    for member in members:
+    for member in asked[0][-1:] if before else members:
         add(member)
     virtual.lines[asked] = tuple(out.values())
     return virtual.lines[asked]

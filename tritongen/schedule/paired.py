@@ -21,6 +21,7 @@ from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
 from tritongen.ir.free import binders_of, free_indices, tensors_read
 from tritongen.schedule.canonical import same
+from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Level, Pair
 
 
@@ -126,8 +127,9 @@ def pairs_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> tuple[Pai
     found: list[Pair] = []
     for k, second in enumerate(folds):
         taken = {name for pair in found for name in (pair.first, pair.second)}
+        needed = _waits_for(second, row)
         for first in folds[:k]:
-            if {first.name, second.name} & taken or _waits_for(second, row) != {first.name}:
+            if {first.name, second.name} & taken or needed != {first.name}:
                 continue
             if not _plain(first) or not _plain(second):
                 continue
@@ -147,8 +149,12 @@ def _plain(fold: ir.Nest) -> bool:
 
 def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
     """The folds that this one needs to be finished."""
-    read = tensors_read(row.open(fold.fold.body, every=True))
-    return {t for t in read if t in row.nests and t != fold.name}
+    seen, waiting = set[str](), [fold.fold.body]
+    while waiting:  # each row value on the way is looked at once, by whatever it is read
+        found = tensors_read(waiting.pop()) & row.nests.keys() - seen
+        seen |= found
+        waiting += [n.body for n in map(row.nests.__getitem__, found) if not is_reducer(n)]
+    return {t for t in seen if is_reducer(row.nests[t])} - {fold.name}
 
 
 def state_of(pair: Pair) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
 from tritongen.schedule.rules import conjuncts, evaluate, names
+from tritongen.work import remembered
 
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
 ROOMS = (64, 99, 163, 227)
@@ -260,6 +261,7 @@ def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
 
 
 # ---- what is loaded -----------------------------------------------------------------------------
+@remembered(maxsize=64)  # asked for each config of each variant
 def tiles_loaded(kernel: KernelPlan) -> tuple[set[ir.Read], set[ir.Read]]:
     """What a step of the loop loads over rows and k for the left factors, over k and columns for the right ones."""
     heads, (_, m, n, *ks) = kernel.nests[: kernel.products], kernel.axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tritongen.ir.free import reads
 from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 
@@ -20,7 +19,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     for (
         line
     ) in lines:  # a value of this box read elsewhere than at its own place needs storage first
-        for read in reads(line.body):
+        for read in virtual.reads(line):
             if (
                 read.tensor in written
                 and read.coords != next(n for n in members if n.name == read.tensor).coords

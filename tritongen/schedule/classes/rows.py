@@ -65,7 +65,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
                 return None
         if not _starts_at_zero(nest):
             return None
-    if moved := slid(lines, row, col, facts):
+    if moved := virtual.slides(by_name.values()) and slid(lines, row, col, facts):
         alone = all({b.index for b in nest.box} == row_names for nest in lines)
         if not alone or not all(map(is_affine_map, moved)):
             return None

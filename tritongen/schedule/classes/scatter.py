@@ -43,6 +43,8 @@ TILE = (
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     """Sums of the same terms' indices into one box, and the pointwise nests behind them."""
+    if not all(_ties(n) for n in members if is_reducer(n)):
+        return None  # soon told, of nearly all
     found = nest.classify(members, virtual, by_name, facts)
     if found is None:
         return None
@@ -55,6 +57,10 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if any(tensors_read(n.body) & {other.name for other in sums} for n in sums):
         return None
     return replace(found, kind="scatter")
+
+
+def _ties(sum_: ir.Nest) -> list[ir.Guard]:
+    return [g for g in sum_.fold.guards if g.op == "=="]
 
 
 def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:

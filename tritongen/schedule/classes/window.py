@@ -50,6 +50,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     window = binders_of(reducers[0])
     if not window or any(binders_of(n) != window for n in reducers):
         return None
+    if not virtual.slides(by_name.values()):
+        return None
     found = box.classify(members, virtual, by_name, facts)
     if found is None or not {b.index for b in window} <= set(slides(found.nests, window, facts)):
         return None
