@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tritongen.ir.functions import BUILTINS, FUNCTIONS, SMALL_POWERS, Function
 from tritongen.resources import folder
-from tritongen.syntax.ref import MODULES, TORCH
+from tritongen.syntax.ref import TORCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _rows(text: str) -> Iterator[tuple[str, str, str]]:
 # ---- what is written from the code ----------------------------------------------------------------
 def builtins_table() -> str:
     lines = [
-        "| function | of | torch | off by, in f32 ulp (for a half result) | derivative |",
+        "| function | takes | torch | largest error, f32 ulp (half result) | derivative |",
         "|---|---|---|---|---|",
     ]
     for surface, name in sorted(BUILTINS.items()):
@@ -110,8 +110,11 @@ def builtins_table() -> str:
     powers = ", ".join(f"`{n}`" for n in SMALL_POWERS)
     lines += [
         "",
-        "In a derivative `a`, `b` and `c` are the arguments and `y` the result. Off by 0: exact; 0.5: correctly rounded; measured on an H200. "
-        f"`x ** n` with n one of {powers} is products. `max` and `min` of two give NaN where one is NaN.",
+        "- **Derivative**: `a`, `b` and `c` are the arguments, `y` is the result.",
+        "- **Largest error**: measured on an H200, in units in the last place of f32. 0 is exact, 0.5 is correctly rounded. A number in "
+        "brackets is the error where the result is rounded to a half type.",
+        f"- `x ** n` is computed by multiplication for n in {powers}.",
+        "- `max` and `min` of two values give NaN if one is NaN.",
     ]
     return "\n".join(lines)
 
@@ -166,8 +169,7 @@ def prelude_table() -> str:
 
 
 def ref_list() -> str:
-    others = ", ".join(f"`{m}`" for m in MODULES[1:])
-    return f"{', '.join(f'`{name}`' for name in sorted(TORCH))}; of {others} all public functions."
+    return f"{', '.join(f'`{name}`' for name in sorted(TORCH))}."
 
 
 TABLES: dict[str, Callable[[], str]] = {
