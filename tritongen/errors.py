@@ -7,7 +7,7 @@ that were found in one run. `render` prints them in rustc's shape:
       --> specs/linear.op:2:18
        |
      2 |   y[m, n] = x[m, k] * w[n, k]
-       |                  ^ appears on the right only
+       |                  ^ appears only on the right
        = help: to sum over it: `y[m, n] = sum[k](x[m, k] * w[n, k])`
 
 What each code means is in `CODES`. Nothing here knows the language.

@@ -182,7 +182,7 @@ class Draft:
             return entry
         if entry.name in self.sizes:
             return ast.Binder(entry.name, high=ast.Size(self.sizes[entry.name]), span=entry.span)
-        otherwise = f"write where it ends: `{entry.name} < ...`, a number or the name of one"
+        otherwise = f"write its end: `{entry.name} < ...`, a number or the name of one"
         start, span, fix = self.lines[-1].span, entry.span, None
         if span is not None and start is not None:
             text, end = span.source.text, span.source.text.index("]", span.end) + 1

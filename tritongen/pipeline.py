@@ -259,6 +259,6 @@ def _plans(
 
 
 def _reserved(op: ast.OpDef) -> Diagnostic:
-    help = f"call it `{op.name}_op`"
+    help = f"rename it: `{op.name}_op`"
     label = "generated code means something else by it"
     return Diagnostic("E102", f"`{op.name}` is reserved", op.span, label=label, help=help)

@@ -137,7 +137,9 @@ def _own_line(scope: Scope, frame: Frame, end: ast.Call, fetch: FetchOf, lower: 
     """`k < max(a[i], i + 1)`: the end is a line over the indices that it names, and k is below what is read there."""
     for arg in end.args:
         if not _is_extreme(arg) and is_fractional(coordinate(scope, arg, frame.names, fetch)):
-            message = f"`{unparse(arg)}` cannot stand in `{end.name}`: it may be no whole number"
+            message = (
+                f"`{unparse(arg)}` is not allowed in `{end.name}`: it may not be a whole number"
+            )
             scope.report.fail("E205", message, arg.span, help="write `//`")
     named = {n.name for n in walk(end) if isinstance(n, ast.Name)}
     named |= {BATCH for n in walk(end) if isinstance(n, ast.Dots)}

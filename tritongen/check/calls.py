@@ -272,7 +272,7 @@ def _tensor(scope: Scope, p: Tensor, node: ast.Expr) -> Variable:
         scope.used.add(value.name)
         return scope.variables[value.name]
     if not any(isinstance(n, ast.Name) and n.name in scope.variables for n in walk(value)):
-        message = f"`{unparse(node)}` is no tensor, `{p.name}` is one"
+        message = f"`{unparse(node)}` is not a tensor, but `{p.name}` is"
         scope.report.fail("E303", message, node.span)
     from tritongen.check.lines import write
 
@@ -356,7 +356,7 @@ def _require(scope: Scope, node: ast.Call, fact: Require, left: Poly, right: Pol
     verdict = bounds.prove(left, fact.op, right, scope.known)
     shown = unparse(ast.Compare(fact.op, poly_ast(left), poly_ast(right)))
     if verdict is False:
-        message = f"`{node.name}` requires {fact.text}, here {shown}, which never holds"
+        message = f"`{node.name}` requires {fact.text}, here {shown}, which is never true"
         scope.report.fail("E504", message, node.span)
     if verdict is None:
         scope.require(Require(left, fact.op, right, shown))

@@ -124,7 +124,7 @@ def _combined(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: Fetc
     where = "an index" if indices or fetch else "a size"
     scope.report.fail(
         "E205",
-        f"`{unparse(node)}` cannot stand in {where}",
+        f"`{unparse(node)}` is not allowed in {where}",
         node.span,
         help="write whole numbers, sizes, integer constants, + - * / // % and min, max of sizes",
     )
@@ -179,10 +179,10 @@ def _lower_name(scope: Scope, node: ast.Name, in_index: bool) -> Poly:
     if name in scope.scalars:
         help = f"make it a constant: `const {name}: int`"
         scope.report.fail(
-            "E205", f"the run-time scalar `{name}` cannot stand in {where}", node.span, help=help
+            "E205", f"the run-time scalar `{name}` is not allowed in {where}", node.span, help=help
         )
     if name in scope.variables or name in scope.outputs:
-        scope.report.fail("E205", f"the tensor `{name}` cannot stand in {where}", node.span)
+        scope.report.fail("E205", f"the tensor `{name}` is not allowed in {where}", node.span)
     scope.report.fail(
         "E113", f"unknown name `{name}`", node.span, help=scope.nearest(name, scope.taken)
     )

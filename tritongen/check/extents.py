@@ -66,7 +66,7 @@ def unbounded(inside: Inside, i: ast.Name | ast.Binder) -> str:
     if isinstance(i, ast.Binder) and i.high is not None:
         condition = unparse(replace(i, low=None))
         return f"end it at a size, and write `where({condition}, ..., ...)` for what is reduced"
-    return f"write where it ends: `{i.name} < ...`, a size or a number"
+    return f"write its end: `{i.name} < ...`, a size or a number"
 
 
 def alone(scope: Scope, inside: Inside, name: str) -> list[tuple[Poly, ast.Read]]:

@@ -50,7 +50,7 @@ def _once(scope: Scope, lines: tuple[ast.Assign, ...]) -> list[ast.Assign]:
                 f"`{line.name}` is assigned twice",
                 line.span,
                 notes=((first[line.name].span, "first here"),),
-                help="each line gives one name its value, once",
+                help="assign each name once",
             )
         first.setdefault(line.name, line)
     known = (scope.variables, scope.scalars, scope.constants)
@@ -101,9 +101,7 @@ def _cycle(
         message = f"`{path[0]}` is defined by itself"
         details: dict[str, Any] = {"help": "a line gives its name a value once"}
         if is_recurrence(line):
-            message = (
-                f"`{path[0]}` reads itself at another step: a recurrence, which has no form yet"
-            )
+            message = f"`{path[0]}` reads itself at another step: a recurrence, which the language does not have yet"
             details = {"help": "where each step is `a * h + b`, it is a sum over the steps before"}
             if fix := as_sum(scope, line):
                 details = {"help": "as a sum over the steps before: {}", "fix": fix}

@@ -87,7 +87,7 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
                 typed.append(_typed(op, choice, library, report))
             except ZeroDivisionError:  # by a size that is 0 once the facts are put in
                 fact = next((f for f in op.facts if _says_zero(f)), op)
-                report.add("E504", "something is divided by what is 0 here", fact.span)
+                report.add("E504", "a divisor is 0 here", fact.span)
                 typed.append(None)
             except Overgrown as sizes:
                 typed.append(None)
@@ -114,7 +114,7 @@ def _refuse_many_typings(op: ast.OpDef) -> None:
     if count <= MAX_TYPINGS:
         return
     widest = max(zip(op.typarams, kinds_of(op), strict=True), key=lambda pair: len(pair[1]))[0]
-    message = f"{count} choices of kinds for the type parameters of `{op.name}`, of {MAX_TYPINGS}"
+    message = f"the type parameters of `{op.name}` have {count} combinations of kinds; at most {MAX_TYPINGS} are allowed"
     help = "share one parameter where operands have one dtype, or keep one kind of some, as"
     fix = fix_at(widest.span, f"{widest.name}: float")
     raise SpecError([Diagnostic("E009", message, widest.span, help=help, fix=fix)])

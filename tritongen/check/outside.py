@@ -29,9 +29,9 @@ def unsafe(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly, what:
     shown = unparse(node)
     facts = _missing_facts(scope, frame, c, dim)
     fix = _with_facts(scope, facts) if facts else None
-    help = "require what proves it"
+    help = "add the requirement that proves it"
     if fix is None:
-        help = "say what it gives outside"
+        help = "give its value outside"
         fix = fix_at(node.span, _padded(node.span, f"{shown} else 0"))
     label = f"`{unparse(poly_ast(c))}` {what}"
     scope.report.fail(
@@ -47,7 +47,7 @@ def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> N
         end = f"{text(dim + c)}"
         if own is not None and node.span is not None:
             fixed = tuple(ast.Name(end) if i is own else i for i in node.indices)
-            help = "nothing wraps; from the end it is {}"
+            help = "indices do not wrap; write {}"
             fix = Fix(node.span, unparse(replace(node, indices=fixed, fill=None)))
     message = f"`{unparse(node)}` is out of bounds"
     label = f"`{text(c)}` is never in 0 .. {text(dim)} - 1"

@@ -115,7 +115,7 @@ def _left(
             return index(BATCH), BATCH_SIZE
         case ast.Number(value):
             if value != 0 or (declared is not None and declared.constant != 1):
-                message = "only 0 may stand on the left, in a dim of size 1"
+                message = "the only number on the left is 0, for a dim of size 1"
                 scope.report.fail("E104", message, left.span)
             return ZERO, poly(1)
         case ast.Name(name) | ast.Binder(name):
@@ -223,7 +223,7 @@ def range_from_reads(
     dims = list(dict.fromkeys(dim for dim, _ in found))
     if dims and all(bounds.prove(dims[0], "==", d, scope.known) is True for d in dims[1:]):
         return dims[0]
-    message = f"nothing gives index `{i.name}` a range"
+    message = f"index `{i.name}` has no range"
     if dims:
         shown = " and ".join(f"`{text(d)}`" for d in dims)
         message = f"reads with `else` give index `{i.name}` different ranges: {shown}"

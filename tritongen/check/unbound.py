@@ -33,11 +33,11 @@ def unbound(scope: Scope, assign: ast.Assign, name: str, span: Span | None) -> N
     scope.said.append((name, assign))
     missing = _unbound_names(scope, assign)
     if name not in missing:
-        label, help, fix = "the reducer beside it binds it alone", *_extent(
+        label, help, fix = "only the reducer next to it binds it", *_extent(
             scope, assign, name, span
         )
     else:
-        label = "appears on the right only"
+        label = "appears only on the right"
         kept = _kept(scope, assign, missing)
         help = "to sum over it" if kept is None else "to keep it"
         binders = tuple(ast.Binder(n) for n in missing)
@@ -55,7 +55,7 @@ def _extent(
         if variable is not None and len(variable.dims) == len(read.indices):
             for dim, i in zip(variable.dims, read.indices, strict=True):
                 if isinstance(i, ast.Name) and i.name == name:
-                    return "how many there are is {}", fix_at(span, text(dim))
+                    return "the number of its values is {}", fix_at(span, text(dim))
     return "", None
 
 

@@ -36,7 +36,7 @@ def unused_operands(scope: Scope, op: ast.OpDef) -> None:
             "E303",
             f"`{op.name}` has no tensor operand",
             op.span,
-            label="nothing says where it runs",
+            label="no operand says where it runs",
             help="give it one: `x: f32[N]`",
         )
 

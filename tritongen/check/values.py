@@ -199,7 +199,7 @@ def _refuse(scope: Scope, message: str, span: Span | None, help: str) -> None:
 def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     condition, a, b = values
     if scope.kind(condition.dtype) != "bool":
-        _refuse(scope, "the condition of `where` is no bool", span, "compare it: `... != 0`")
+        _refuse(scope, "the condition of `where` is not a bool", span, "compare it: `... != 0`")
     dtype = promote(scope, (a, b), span)
     _check_literals(scope, (a, b), dtype, span)
     args = (condition.expr, convert(scope, a, dtype), convert(scope, b, dtype))

@@ -114,7 +114,7 @@ class Builder:
             help = f"a scalar of the call, without recompiling: `{name.text}: {dtype.text}`"
             self.error("E110", "a constant is int, float or bool", dtype_span, help)
         elif default is not None and not _fits(default, dtype.text):
-            message = f"this default is no {dtype.text}"
+            message = f"this default is not of type {dtype.text}"
             self.error(
                 "E109", message, default.span, label=f"for `const {name.text}: {dtype.text}`"
             )
@@ -205,10 +205,10 @@ class Builder:
                 return ast.Binder(name, low, op2.text == ">", high, op.text == ">", span=span)
             case [bound, op, ast.Name(name)] if op.text in FLIPPED:
                 fix = f"{name} {FLIPPED[op.text]} {self.text(bound.span)}"
-                self.error("E105", "this is no range of an index", span, fix=fix)
+                self.error("E105", "this is not a range of an index", span, fix=fix)
             case _:
                 help = "a range has the form `k < K`, `k >= i` or `lo <= k < hi`"
-                self.error("E105", "this is no range of an index", span, help)
+                self.error("E105", "this is not a range of an index", span, help)
         return ast.Binder("k", span=span)
 
     # ---- expressions ---------------------------------------------------------
@@ -257,7 +257,7 @@ class Builder:
             seen[keyword.name] = keyword
         for before, arg in itertools.pairwise(args):
             if before in keywords and arg not in keywords:
-                self.error("E111", "an argument by position after one by name", arg.span)
+                self.error("E111", "a positional argument follows a named one", arg.span)
 
     def args(self, span, *items):
         return items

@@ -16,7 +16,7 @@ MODULES = frozenset("math torch np numpy F nn jnp jax tl scipy libdevice cmath".
 WORDS = re.compile(r"(?:\.[A-Za-z_]\w*)+", re.ASCII)
 RESULT = re.compile(r"\.values\b|\[0\]")  # of torch's pair
 LEFT = re.compile(r"\w+(?:\[([^\]\n]*)\])?[ \t]*=[ \t]*$", re.ASCII)
-HELP = "there are no methods or attributes: sizes are the upper-case names of the operands' types"
+HELP = "the language has no methods or attributes: sizes are the upper-case names of the operands' types"
 
 
 def dotted(source: Source, position: int, start: int) -> Diagnostic:
@@ -32,14 +32,14 @@ def dotted(source: Source, position: int, start: int) -> Diagnostic:
     if receiver in MODULES:
         whole = Span(source, start, end)
         shown = f"{receiver}{words[0]}"
-        message, help = "functions have no module's name before them", "write {}"
+        message, help = "a function has no module prefix", "write {}"
         fixes = [Fix(whole, name), *_of_module(source, start, end, name)]
         return _finding(message, Span(source, start, end), help, fixes, f"`{shown}` has one")
     fixes = []
     if words[0].count(".") == 1 and end < len(text) and text[end] == "(":
         closed = _closing(text, end)
         fixes = list(_method(source, start, receiver, name, end, closed)) if closed else []
-    return _finding("there are no methods or attributes", span, "write {}", fixes, "")
+    return _finding("the language has no methods or attributes", span, "write {}", fixes, "")
 
 
 def _finding(message: str, span: Span, help: str, fixes: list[Fix], label: str) -> Diagnostic:

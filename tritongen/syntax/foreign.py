@@ -28,7 +28,7 @@ def python_none(span: Span) -> Diagnostic:
     while at > 0 and depth >= 0:
         at -= 1
         depth += {"]": 1, ")": 1, "[": -1, "(": -1}.get(span.source.text[at], 0)
-    help = "call what lacks the argument: `min(x, 1)` for `clamp(x, None, 1)`"
+    help = "use a function without that argument: `min(x, 1)` for `clamp(x, None, 1)`"
     if depth < 0 and span.source.text[at] == "[":
         help = "a tensor broadcasts over each index that it lacks: `y[m, n] = x[m] * w[n]`"
     return Diagnostic("E102", "there is no `None`", span, help=help)
@@ -103,7 +103,7 @@ def slices(place: Place) -> Diagnostic | None:
     if place.token().type != "COLON" or not {"RSQB", "ELLIPSIS"} & place.accepted:
         return None
     help = "every dim has its index: `y[i] = x[i + 1]` for `x[1:]`, `y[i] = x[i]` for `x[:n]`"
-    return place.finding("there are no slices", help)
+    return place.finding("the language has no slices", help)
 
 
 def einsum(place: Place) -> Diagnostic | None:
@@ -111,7 +111,7 @@ def einsum(place: Place) -> Diagnostic | None:
     token = place.token()
     if token.type != "STRING" or place.token(-1).text != "(":
         return None
-    message = "there are no strings in expressions"
+    message = "an expression cannot hold a string"
     found = re.fullmatch(r'"([a-z, ]+)->([a-z ]*)"', token.text)
     names, at = [], 1
     while place.token(at).text == "," and place.token(at + 1).type == "NAME":
@@ -128,7 +128,7 @@ def einsum(place: Place) -> Diagnostic | None:
     if place.token(-3).type != "EQUAL" or head.type != "NAME":
         return place.finding(message, f"with indices it is `{value}`")
     left = f"{head.text}[{_commas(kept)}]" if kept else head.text
-    return place.finding(message, "{} says it", fix=Fix(place.across(-4, at), f"{left} = {value}"))
+    return place.finding(message, "write {}", fix=Fix(place.across(-4, at), f"{left} = {value}"))
 
 
 def _commas(names: Sequence[str]) -> str:

@@ -95,7 +95,7 @@ def check_tokens(source: Source, tokens: list[Token]) -> None:
                 raise SpecError([Diagnostic("E008", message, span, help=help)])
         elif token.type in CLOSERS:
             if CLOSERS[token.type] not in [opener.type for opener in opened]:
-                message = f"nothing is open that `{token.text}` could close"
+                message = f"`{token.text}` closes nothing"
                 raise SpecError([Diagnostic("E101", message, _span(source, token))])
             opener = opened.pop()
             if OPENERS[opener.type] != token.type:

@@ -51,10 +51,10 @@ def check_name(name: str, span: Span, what: str) -> Diagnostic | None:
     if what == "function" and name in BUILTINS:
         kind = "a builtin function"  # which a call would go on to mean
     if kind:
-        help = f"call it `{suggest(name, what)}`"
+        help = f"rename it: `{suggest(name, what)}`"
         return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        help = f"call it `{suggest(name, what)}`"
+        help = f"rename it: `{suggest(name, what)}`"
         message = "a name is lower case and starts with a letter"
         return Diagnostic("E103", message, span, help=help)
     return None
@@ -64,7 +64,9 @@ def check_size(name: str, span: Span) -> Diagnostic | None:
     kind = kind_of(name)
     if kind:
         help = (
-            f"call it `{name.upper()}_`" if kind_of(name.upper()) else f"call it `{name.upper()}`"
+            f"rename it: `{name.upper()}_`"
+            if kind_of(name.upper())
+            else f"rename it: `{name.upper()}`"
         )
         return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
     return None
