@@ -9,7 +9,7 @@ Exit codes:
 - 0: success.
 - 1: a check failed, or `build --check` found a stale file.
 - 2: a bad spec or bad usage.
-- 3: a fault of tritongen (`faults.py`).
+- 3: an internal error of tritongen (`faults.py`).
 
 Findings go to stderr. If any spec has an error, no file is written. A command imports only what it needs: `build` imports
 neither torch nor triton.

@@ -188,7 +188,7 @@ class Draft:
             text, end = span.source.text, span.source.text.index("]", span.end) + 1
             head = text[start.start : span.end] + " < 8" + text[span.end : end]
             fix = Fix(replace(span, start=start.start, end=end), head)
-        message = f"nothing gives the range of `{entry.name}`"
+        message = f"index `{entry.name}` has no range"
         help = "bound it, by a number or the name of one"
         raise SpecError(
             [Diagnostic("E203", message, span, help=help, fix=fix, otherwise=otherwise)]
@@ -218,13 +218,13 @@ class Draft:
     def _check(self, use: Use, argument: Argument) -> None:
         """SpecError where this is no argument for that name, in the words of the expression."""
         order = ", ".join(u.name for u in self.uses)
-        message, help = "", f"operands stand in order of appearance: {order}"
+        message, help = "", f"the operands, in order of appearance, are {order}"
         if use.constant and argument.is_tensor:
-            message = f"`{use.name}` is a number here, given a tensor"
+            message = f"`{use.name}` must be a number here; given a tensor"
         elif use.dims is not None and not (argument.is_tensor and argument.rank != 0):
-            message = f"`{use.name}` is read with indices, given a number"
+            message = f"`{use.name}` is read with indices; given a number"
         elif use.is_integer and argument.dtype in FAMILY:
-            message = f"`{use.name}` holds integers here, given {argument.dtype}"
+            message = f"`{use.name}` must hold integers here; given {argument.dtype}"
         if message:
             raise SpecError([Diagnostic("E303", message, use.span, help=help)])
 

@@ -62,7 +62,7 @@ def _parse_shape(text: str) -> list[Numbers]:
         entries[name] = _values(name, value, text)
     counts = {len(values) for values in entries.values()} - {1}
     if len(counts) > 1:
-        raise BadShape(f"--shape {text!r}: ranges of different length; they move together")
+        raise BadShape(f"--shape {text!r}: ranges of different lengths, but they move together")
     count = counts.pop() if counts else 1
     return [{name: v[k if len(v) > 1 else 0] for name, v in entries.items()} for k in range(count)]
 
@@ -75,26 +75,26 @@ def _values(name: str, value: str, text: str) -> list[Any]:
     if found:
         low, high = int(found[1]), int(found[2])
         if not 0 < low <= high < 2**63 or high >= low << MOST_SHAPES:
-            raise BadShape(f"--shape {text!r}: {value} is no range that doubles upwards")
+            raise BadShape(f"--shape {text!r}: {value} is not a range that doubles upwards")
         doubling = [low << k for k in range(MOST_SHAPES) if low << k <= high]
         return [(n,) for n in doubling] if name == BATCH else doubling
     if name == BATCH:
         if not _DIMS.fullmatch(value):
-            raise BadShape(f"--shape {text!r}: batch dims are written 4096 or 64x128")
+            raise BadShape(f"--shape {text!r}: write batch dims as 4096 or 64x128")
         dims = tuple(int(n) for n in value.split("x"))
         if max(dims) >= 2**63:
-            raise BadShape(f"--shape {text!r}: {max(dims)} is no number of 64 bits")
+            raise BadShape(f"--shape {text!r}: {max(dims)} does not fit in 64 bits")
         return [dims]
     if value in ("true", "false"):
         return [value == "true"]
     if _WHOLE.fullmatch(value):
         if abs(int(value)) >= 2**63:
-            raise BadShape(f"--shape {text!r}: {value} is no number of 64 bits")
+            raise BadShape(f"--shape {text!r}: {value} does not fit in 64 bits")
         return [int(value)]
     try:
         return [float(value)]
     except ValueError:
-        raise BadShape(f"--shape {text!r}: {value!r} is no number") from None
+        raise BadShape(f"--shape {text!r}: {value!r} is not a number") from None
 
 
 def parse_dtypes(text: str | None) -> dict[str, str]:
@@ -103,7 +103,7 @@ def parse_dtypes(text: str | None) -> dict[str, str]:
     for part in (text or "").split(",") if text else ():
         name, equals, dtype = part.strip().rpartition("=")
         if dtype not in TORCH_NAMES:
-            raise BadShape(f"--dtype: {dtype!r} is none of {', '.join(TORCH_NAMES)}")
+            raise BadShape(f"--dtype: {dtype!r} is not one of {', '.join(TORCH_NAMES)}")
         found[name if equals else ""] = dtype
     return found
 

@@ -28,7 +28,7 @@ def cache_path() -> Path:
 
     folder = Path(platformdirs.user_cache_dir("tritongen"))
     if not folder.is_absolute():  # `~` of nobody: it would be a folder of whatever we are called in
-        raise FileNotFoundError(f"{folder} is no absolute path: set HOME or XDG_CACHE_HOME")
+        raise FileNotFoundError(f"{folder} is not an absolute path: set HOME or XDG_CACHE_HOME")
     return folder
 
 
@@ -77,13 +77,13 @@ def read_json(path: Path, most: int) -> Any:
             raise Refused(complaint)
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise Refused("not a file of ours alone")
+        raise Refused("not a regular file that only you can write")
     if found.st_size > most:
         raise Refused(f"larger than {most >> 10} KiB")
     try:
         return json.loads(read_regular(path, most).decode())
     except (ValueError, RecursionError) as error:
-        raise Refused(f"no JSON: {error}") from None
+        raise Refused(f"not JSON: {error}") from None
 
 
 def warn_once(error: OSError) -> None:

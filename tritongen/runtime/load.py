@@ -107,5 +107,5 @@ def _holds(path: Path, text: str) -> bool:
     ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
     if ours and read_regular(path) == text.encode():
         return True
-    warnings.warn(f"tritongen: {path} is stale or foreign: replaced", stacklevel=4)
+    warnings.warn(f"tritongen: {path} is stale, or was not written by tritongen: replaced", stacklevel=4)
     return False
