@@ -27,7 +27,7 @@ op linear_gelu_forward<T: float>(x: T[M, K], w: T[N, K], b: T[N]) -> (y: T[M, N]
   acc[m, n] = sum[k](x[m, k] * w[n, k])
   acc_kept[m, n] = acc[m, n]
   y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
-  doc "linear_gelu, keeping acc for its gradient."
+  doc "linear_gelu, which also returns acc for its gradient."
 }
 """
 

@@ -81,7 +81,7 @@ def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
         kept=tuple(o.name for o in outputs),
         ref=None,
         tune=(),
-        doc=f"{op.name}, keeping {' and '.join((*found, *places))} for its gradient.",
+        doc=f"{op.name}, which also returns {' and '.join((*found, *places))} for its gradient.",
         text="",
     )
 

@@ -2,7 +2,7 @@
 
     return lib.least(
         lib.product_us, call,
-        # variant, whether it may run, its config, how factors come, bytes written ahead
+        # variant, may it run, its config, how factors come, bytes written ahead
         ("two_per_sm", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ...
 
@@ -145,7 +145,7 @@ def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
         *call_lines("call = ", [f"({', '.join(sizes)})", *others]),
         f"{'found =' if more else 'return'} lib.least(",
         f"    lib.{model}, call,",
-        f"    # variant, whether it may run, its config, {COLUMNS[model]}",
+        f"    # variant, may it run, its config, {COLUMNS[model]}",
         *(f"    {line}" for variant in compared for line in _row(variant)),
         ")  # fmt: skip",
         *(("if found:", "    return found") if more else ()),

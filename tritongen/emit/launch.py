@@ -120,7 +120,7 @@ def launch_view(
         choose_view(step),
         f"launch_{step.name}",
         ", ".join(taken),
-        f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
+        f"Computes {', '.join(step.stores)} with the variant that `choose` returns. Does not check operands.",
         tuple([*opening, *body]),
         branches,
         tuple(closing),

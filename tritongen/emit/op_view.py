@@ -226,7 +226,7 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
     return SimpleNamespace(
         name=f"launch_{plan.name}",
         parameters=", ".join(parameters_),
-        doc=f"{len(plan.steps)} steps, unchecked; what passes between them is in scratch storage.",
+        doc=f"Runs {len(plan.steps)} steps, with scratch memory between them. Does not check operands.",
         lines=[*opening, *lines],
         branches=(),
     )

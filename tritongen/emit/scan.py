@@ -48,7 +48,7 @@ def scan(writer: KernelWriter) -> KernelView:
     carries = {name: tuple(v.name for v in start) for name, start in starts.items()}
     folds = tuple(Fold(start) for start in starts.values())
     walks = (Walk(folds, walk(writer, carries)),)
-    doc = "ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."
+    doc = "Each program scans ROWS rows, BLOCK elements at a time. A carry holds the result of earlier blocks."
     return scan_view(writer, tile, ("ROWS", "BLOCK", "STAGES"), doc, walks=walks)
 
 
@@ -77,7 +77,7 @@ def scan_part(writer: KernelWriter) -> KernelView:
         parts = stored_parts(writer, states(nest), values)
         said = comments[nest.name]
         folds.append(Fold(starts[nest.name], finish=tuple(finish), parts=parts, comment=said))
-    doc = f"Program (part, rows): the total of one CHUNK of {', '.join(totals)}."
+    doc = f"Program (part, rows) computes the total of one CHUNK of {', '.join(totals)}."
     walks = (Walk(tuple(folds), tuple(lines)),)
     return scan_view(writer, tile, PARTS, doc, walks=walks)
 
@@ -99,7 +99,7 @@ def scan_finish(writer: KernelWriter) -> KernelView:
         carries[nest.name] = total
         folds.append(Fold(finish=tuple(finish), parts=parts))
     walks = (Walk(lines=walk(writer, carries)),)
-    doc = "Program (part, rows): one CHUNK, from the totals of the parts before it."
+    doc = "Program (part, rows) scans one CHUNK. It starts from the totals of the earlier parts."
     return scan_view(writer, tile, PARTS, doc, merged=(Walk(tuple(folds)),), walks=walks)
 
 

@@ -171,7 +171,7 @@ def flat(writer: FlatWriter) -> KernelView:
     total = writer.extent(axis.extent, "total")
     writer.args.sizes = {name: sizes[name] for name in (total, *spoken) if name in sizes}
     fields = {"total": total, "whole": writer.only_inside, "lines": tuple(writer.lines)}
-    seen = view(writer, {}, ("BLOCK",), "BLOCK elements a program.", FlatView, **fields)
+    seen = view(writer, {}, ("BLOCK",), "Each program computes BLOCK elements.", FlatView, **fields)
     assert isinstance(seen, FlatView)
     given = [p for p in seen.parameters[:-1] if p != total or p in spoken]
     passed = tuple(p.removesuffix(": tl.constexpr") for p in given)
@@ -181,7 +181,7 @@ def flat(writer: FlatWriter) -> KernelView:
 def tile(writer: KernelWriter) -> KernelView:
     opened = counted_rows(writer, open_tile(writer))
     straight_lines(writer)
-    doc = "A tile of ROWS x BLOCK elements a program."
+    doc = "Each program computes a tile of ROWS x BLOCK elements."
     return tile_view(writer, opened, ("ROWS", "BLOCK"), doc)
 
 
@@ -196,7 +196,7 @@ def strided(writer: KernelWriter) -> KernelView:
     writer.together = {frozenset(sizes): "inside"}
     straight_lines(writer)
     writer.say_multiple(sizes[axis.name], launch_text(axis.extent), writer.kernel.stores[-1])
-    doc = "A tile of OUTER x ROWS x BLOCK elements a program."
+    doc = "Each program computes a tile of OUTER x ROWS x BLOCK elements."
     return view(writer, sizes, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(writer.lines))
 
 
@@ -206,7 +206,7 @@ def rows(writer: KernelWriter) -> KernelView:
         writer.short.add(writer.kernel.axes[1].name)
         tile = replace(tile, narrow="tl.int32")
     fold_tile(writer, wide_tensors(writer))
-    doc = "ROWS whole rows a program, held in registers: every element is read once."
+    doc = "Each program holds ROWS whole rows in registers, and reads every element once."
     return tile_view(writer, tile, ("ROWS", "BLOCK"), doc)
 
 

@@ -39,6 +39,6 @@ def two_pass(writer: KernelWriter) -> KernelView:
     writer.evict = dict.fromkeys(tiled_reads(writer), '"evict_first"')
     (writing,) = walk_outputs(writer)
     writing, writer.prologue = replace(writing, opening=tuple(writer.prologue)), []
-    doc = f"Program `ticket`: {', '.join(level.folds)} over a block; then a block further back, read again from L2."
+    doc = f"Program `ticket` reduces a block to {', '.join(level.folds)}. Then it writes an earlier block, which L2 still holds."
     blocks, walks = ("ROWS", "BLOCK", "PARTS_POW2", "LAG"), (folding, writing)
     return tile_view(writer, tile, blocks, doc, merged=tuple(before), walks=walks, counter=counter)

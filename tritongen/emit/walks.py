@@ -50,7 +50,7 @@ def loop(writer: KernelWriter) -> KernelView:
     writer.evict = dict.fromkeys(again, '"evict_first"')
     outputs = tuple(line for walk in walk_outputs(writer) for line in walk.lines)
     count = _passes(len(walks) + bool(outputs))
-    doc = f"ROWS rows a program, of any width, BLOCK elements at a time: {count} over each row."
+    doc = f"Each program handles ROWS rows of any width, BLOCK elements at a time, in {count} over each row."
     shared = {
         "number": row_number(writer),
         "optional": (*(f"{name}: tl.constexpr = {n}" for name, n in SHARED.items()), "CHUNK=0"),

@@ -295,11 +295,11 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
     types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
     lines = [
         in_docstring(op.doc or "")
-        or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."
+        or f"Returns {', '.join(shape(o) for o in op.outputs)}, given {', '.join(shape(t) for t in op.tensors)}."
     ]
     lines.append("")
     lines.append(
-        (f"{types}; a" if types else "A")
-        + "ny strides. Raises ValueError where operands do not fit."
+        (f"{types}. " if types else "")
+        + "Operands may have any strides. Raises ValueError if an operand does not fit."
     )
     return tuple(lines)

@@ -51,7 +51,7 @@ def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
 
     `name`: what it is called instead; `mark`: as in `Names`.
     """
-    doc = f"What {typings[0].name} means: its spec, line by line."
+    doc = f"The spec of {typings[0].name} in torch, line by line."
     bodies = [_by_nests(op, mark) for op in typings]
     return _function(name or f"{typings[0].name}_reference", doc, bodies, typings)
 
@@ -59,7 +59,7 @@ def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
 def claim_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
     """`def <op>_torch(...)`: the `ref`; nothing where there is none."""
     bodies = [_by_ref(op, Names(op, mark), op.ref) for op in typings if op.ref is not None]
-    doc = f"What {typings[0].name} equals, by its ref: CPU tensors go this way, which is faster."
+    doc = f"The `ref` of {typings[0].name}: the torch call that it must equal. CPU tensors use it."
     return _function(name or f"{typings[0].name}_torch", doc, bodies, typings) if bodies else []
 
 

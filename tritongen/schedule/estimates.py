@@ -13,8 +13,8 @@ TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of o
 
 # What stands behind the config in a row of candidates, by the model that takes it.
 COLUMNS = {
-    "product_us": "how its factors come, bytes written ahead, sums",
-    "convolution_us": "how what slides comes, terms, bytes packed in front, indices of a term, elements a load, places, whether they store one",
+    "product_us": "how its factors are loaded, bytes written before it, sums",
+    "convolution_us": "how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store",
 }
 
 

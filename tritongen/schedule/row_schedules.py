@@ -92,7 +92,7 @@ def split_variant(
     return Variant(
         "split",
         f"{unsplit(loop, along)} < 2 * sms and cols > {least_columns(loop, merges, along)}",
-        "too few rows to fill the GPU: several programs share one",
+        "too few rows to fill the GPU: several programs share a row",
         config,
         in_passes(Launch(loop.name, (grid, "PARTS")), last, state),
         in_parts(*state),
@@ -213,7 +213,7 @@ def two_pass_variant(two_pass: KernelPlan, state: State) -> Variant:
         "two_pass",
         f"not strided and forward_progress and {'itemsize <= 2 and ' if numbers else ''}"
         f"{'cols % 8 == 0 and ' if numbers > 2 else ''}{least} < cols <= 2**22 and rows * cols > 2**25",
-        "x does not fit in L2, but what lies between its two reads does",
+        "x does not fit in L2, but the data between its two reads does",
         (
             ("BLOCK", "8192"),
             ("ROWS", "1"),
@@ -376,7 +376,7 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     strided = Variant(
         "strided",
         "strided and 0 < cols <= 512",
-        "short rows whose elements lie far apart: memory runs along the rows' own axis",
+        "short rows with elements far apart in memory: neighbouring rows are adjacent",
         (
             ("BLOCK", "max(16, pow2(cols))"),
             ("ROWS", rows(row, f"max(1, (8192 if BLOCK > 128{single} else 4096) // BLOCK)")),

@@ -198,7 +198,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
         "split",
         f"{times}cdiv(rows, 64 if strided else 1) < (1 if strided else 2) * sms"
         " and cols > (256 if strided else 16384)",
-        "too few rows to fill the GPU: several programs share one",
+        "too few rows to fill the GPU: several programs share a row",
         config,
         (Launch(part.name, grid), Launch(finish.name, grid)),
         state,
@@ -253,7 +253,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
         ("STAGES", "3 if cols > BLOCK else 1" if walk.reverse else "1"),
         ("num_warps", f"4 if BLOCK <= 32 else {warps}"),
     )
-    why = "memory runs across the walk: rows side by side make whole lines"
+    why = "memory runs across the rows: adjacent rows make whole cache lines"
     return (
         Variant("strided", "strided", why, strided, launch),
         Variant(
@@ -263,5 +263,5 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
             few,
             launch,
         ),
-        Variant("blocks", "True", "a row is walked in blocks, once where it fits", blocks, launch),
+        Variant("blocks", "True", "a row is scanned in blocks, or at once if it fits", blocks, launch),
     )
