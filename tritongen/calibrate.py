@@ -1,12 +1,12 @@
-"""What kernels of products and convolutions reach on the GPU at hand: the coefficients that variants are chosen by.
+"""Measures a GPU: the coefficients by which variants of products and convolutions are chosen.
 
     timed = measure("cuda")                        # [Timed(step, variant, facts, microseconds), ...]
-    found = fitted(timed, base)                    # of that GPU
+    found = fitted(timed, base)                    # the coefficients of that GPU
 
-A few calls of one product and one convolution run by every variant that has an estimate. Of each row of coefficients
-four numbers are fitted, in front of all: how many times as long a launch takes, a tile, a product and a load, by damped
-least squares of the logarithm of estimate over time (Levenberg 1944), so that a few times move it no further than they
-say. Not here: the models (`lib/estimates.py`), and how a later call finds what was fitted (`runtime/calibrated.py`).
+A few calls of one product and one convolution run by every variant that has an estimate. For each row of coefficients
+four factors are fitted: how many times as long a launch, a tile, a product and a load take. The fit is a damped least
+squares of the logarithm of estimate over time (Levenberg 1944), so that few times move it only a little.
+`lib/estimates.py` has the models. `runtime/calibrated.py` finds the result in later processes.
 """
 
 from __future__ import annotations

@@ -174,7 +174,9 @@ def bench(
     opened = open_op(spec, op_name)
     rivals = [name for name in against.split(",") if name and name != "none"]
     if unknown := set(rivals) - set(RIVALS):
-        raise click.UsageError(f"--against: {sorted(unknown)[0]!r} is not one of {', '.join(RIVALS)}")
+        raise click.UsageError(
+            f"--against: {sorted(unknown)[0]!r} is not one of {', '.join(RIVALS)}"
+        )
     calls = calls_of(opened, shapes, dtype)
     require_gpu("bench")
     for path in filter(None, (json_file, png)):  # before minutes of timing, not after them

@@ -1,13 +1,13 @@
-"""What a call costs whatever the kernels do: bytes and flops, from the IR and the launches of a call.
+"""Counts the bytes and flops of a call, from the IR and the launches of the call.
 
     calls = trace(module, "softmax", args)
     step_costs(plan, args, calls)          # for each step its kernels: reads, writes, flops
     op_cost(plan, args)                    # what any implementation must move and compute
-    least(cost, ceilings)                  # the least seconds that takes, and what binds
+    least(cost, ceilings)                  # the least time in seconds, and whether memory or arithmetic sets it
 
-A stored tensor counts once in each pass of a kernel over it, scratch included, whether the cache holds
-it by then or not; of an operand that is read in part, the part. Every operation counts where its operands vary, so a contraction is
-`2 * M * N * K` whatever scales its factors. Not here: measured time (`bench`).
+A stored tensor counts once in each pass of a kernel over it, scratch included, whether it is in the cache or not. If an
+operand is read in part, the part counts. An operation counts once for each combination of the indices that its operands
+vary with, so a contraction is `2 * M * N * K` whatever scales its factors. `bench` measures time.
 """
 
 from __future__ import annotations

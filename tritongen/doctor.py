@@ -244,7 +244,9 @@ def _libcuda() -> Check:
     tool = shutil.which("ldconfig") or _existing("/sbin/ldconfig", "/usr/sbin/ldconfig")
     if tool is None:
         remedy = "apt install libc-bin, or set TRITON_LIBCUDA_PATH to the folder of libcuda.so.1"
-        return Check("libcuda", "problem", "Triton finds libcuda through ldconfig, which is missing", remedy)
+        return Check(
+            "libcuda", "problem", "Triton finds libcuda through ldconfig, which is missing", remedy
+        )
     where = re.search(r"libcuda\.so\.1 .*=> (\S+)", _output(tool, "-p") or "")
     if where is None and not _on_library_path():
         remedy = "install the driver, then sudo ldconfig; or set TRITON_LIBCUDA_PATH to the folder of libcuda.so.1"

@@ -1,11 +1,10 @@
-"""What the plan decided, for one op or one call of it, and why: data, as text or as JSON.
+"""Explains the plan of an op, or one call of it: what was decided and why. As data, text or JSON.
 
-    e = explain_op(plan)                              # every variant, in the plan's own sizes
-    e = explain_call(module, plan, args)     # which ones this call takes, what they cost
+    e = explain_op(plan)                      # every variant, in the plan's own sizes
+    e = explain_call(module, plan, args)      # the variants that this call takes, and what they cost
     print(text(e)); as_json(e)
 
-Not here: the decisions (`schedule`), what a kernel costs (`cost.py`), the text of the plan as the
-compiler has it (`show.py`).
+`schedule` makes the decisions, `cost.py` counts the cost of a kernel, and `show.py` prints the plan as it is.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""An expression to an op: the signature that a bare line of the language leaves out.
+"""Turns an expression into an op: it derives the signature that the text leaves out.
 
     Draft("y[m, n] = relu(sum[k](a[m, k] * b[k, n]) + bias[n])") and three f16 tensors give
 
     op expr_y_m_n_relu_sum_k_a_m_k_b_k_n_bias_n<T: float, U: float, V: float>(
         a: T[M, K], b: U[K, N], bias: V[N]) -> y: T[M, N] { ... }
 
-Operands stand in order of appearance, one type parameter each, but for those that a called op wants of one
-dtype. A size is named after the first index that subscripts the dim alone; operands of ops that are called
-have the dims that these want (`expression_calls.py`). What each argument is (a dtype, or a Python number) is
-known only at the call, so one draft becomes several ops. Not here: compiling and caching them (`api.py`).
+- Operands are in order of appearance. Each has a type parameter of its own, unless a called op wants several of one dtype.
+- A size is named after the first index that subscripts its dim alone.
+- An operand that is passed to an op has the dims that this op wants (`expression_calls.py`).
+
+The dtype of an argument, or that it is a Python number, is known only at the call. So one draft becomes several ops.
+`api.py` compiles and caches them.
 """
 
 from __future__ import annotations

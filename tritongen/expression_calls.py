@@ -1,10 +1,10 @@
-"""The dims and types of operands that an expression hands to ops of the prelude.
+"""Dims and types of the operands that an expression passes to ops of the prelude.
 
     silu(conv2d(x, w, b, pad = 1)) + z    x: [N, C, H, W], w: [F, Cg, R, S], b: [F]; z like the result
 
-Input: the lines of an expression. Output: for each operand what the callee's signature says of it: its
-dims, whether it is a scalar or a constant there, and which operands have one dtype. An operand beside a call
-broadcasts with what the call gives. Not here: anything that lines with indices say (`expression.py`).
+Input: the lines of an expression. Output, for each operand, what the signature of the called op says: its dims, whether
+it is a scalar or a constant, and which operands share a dtype. An operand beside a call broadcasts with the result of
+the call. `expression.py` handles lines with indices.
 """
 
 from __future__ import annotations

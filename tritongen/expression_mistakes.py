@@ -1,8 +1,8 @@
-"""What is passed for an expression and is none, with what to write in its place.
+"""Refuses texts that are not expressions but look like ones, and says what to write.
 
     refuse_einsum("ij,jk->ik")    # SpecError: write the sum: `y[i, k] = sum[j](x1[i, j] * x2[j, k])`
 
-Not here: what is wrong by the grammar or by the checker, which say so themselves.
+The parser and the checker report all other mistakes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def refuse_einsum(text: str) -> None:
     target = f"y[{', '.join(kept)}]" if kept else "y"
     span = Span(Source("<expression>", text), 0, len(text))
     help = f"write the sum: `{target} = {value}`"
-    raise SpecError([Diagnostic("E101", "an einsum equation is not an expression", span, help=help)])
+    raise SpecError(
+        [Diagnostic("E101", "an einsum equation is not an expression", span, help=help)]
+    )
 
 
 def refuse_function(name: str, span: Span | None, alone: bool) -> None:

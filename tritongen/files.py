@@ -1,4 +1,4 @@
-"""Files that are read without waiting, and written so that nobody ever sees half of one. The compiler and the runtime do both."""
+"""Reads files without blocking, and writes them so that no reader sees half of one. Compiler and runtime use it."""
 
 from __future__ import annotations
 

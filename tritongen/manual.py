@@ -1,10 +1,9 @@
-"""The reference of the language, `docs/language.md`: looked up by name, its tables written by this module.
+"""The reference of the language, `docs/language.md`: looks up entries, and writes its tables.
 
     entries("E203"), entries("sum"), entries("softplus")     # what `tritongen docs NAME` prints
-    python -m tritongen.manual                               # writes the tables anew, from the code
+    python -m tritongen.manual                               # writes the tables from the code
 
-An entry is a heading with what stands below it; its names are those in backticks, an error's code, a
-row of a table. Not here: what the page says by hand.
+An entry is a heading with the text below it. Its names are the words in backticks, an error code, or a row of a table.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The ops of `tritongen.nn`: those of `grammar/layers.op` and of the prelude, less what a layer does not have.
+"""The ops of `tritongen.nn`: those of `grammar/layers.op` and the prelude, without operands that a layer lacks.
 
     call("linear", x, w, b=None, activation="gelu")   # runs op linear(x, w) -> y: y[..., n] = gelu(sum[k](...))
 
-Input: an op's name and its operands. Output: what the op gives; it is compiled when it is first called. Not here:
-how (`api.py`), parameters (`nn.py`).
+Input: the name of an op and its operands. Output: its result. The op is compiled at its first call (`api.py`). `nn.py`
+holds the parameters.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The compiler as one row of functions: read this file first.
+"""The compiler as a row of functions. Read this file first.
 
     text --parse--> ast --check--> ir --plan--> plan --print--> source --black--> file
-                                   |  derive
-                                   +--> the gradient's text, which takes the same way
+                                   |
+                                   +--derive--> the gradient, as text, which takes the same way
 
-`build` runs the row for a file of ops; each stage stands alone and prints (`tritongen show`).
-Nothing here imports torch or triton.
+`build` runs all stages for a file of ops. Each stage also runs alone, and prints (`tritongen show`). This module imports
+neither torch nor triton.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the grammar, the prelude, the templates and the reference lie: `folder("grammar") / "op.lark"`.
+"""Finds the grammar, the prelude and the templates: `folder("grammar") / "op.lark"`.
 
-They are top-level folders of the repository. A wheel carries them as `tritongen/_data/`; an editable
-install and a checkout read them where they stand.
+They are top-level folders of the repository. A wheel holds them as `tritongen/_data/`. An editable install and a
+checkout read them from the repository.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Calls as the command line writes them: `--shape M=4096,N=1024..8192 --dtype bf16`.
+"""Parses calls from the command line: `--shape M=4096,N=1024..8192 --dtype bf16`.
 
     for numbers in parse_shapes(["D=1024..4096,batch=64x128"]):    # 1024, 2048, 4096
         op, case = call_of(typings, numbers, "bf16")
         args = meta_arguments(op, case)          # or random_arguments(op, case, "cuda", seed=0)
 
-`batch` (or `...`) are the dims behind `...`. Ranges double; several in one shape move together.
-Whatever cannot be a call of the op is a `BadShape` that says what to write. Not here: timing.
+`batch` (or `...`) gives the dims behind `...`. Ranges double. Several ranges in one shape move together. Numbers that
+are not a call of the op raise `BadShape`, which says what to write.
 """
 
 from __future__ import annotations

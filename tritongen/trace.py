@@ -1,12 +1,12 @@
-"""What a call of a generated op would launch, without a GPU: choices, grids, configs, machine code.
+"""Finds out what a call of a generated op would launch, without a GPU: choices, grids, configs, machine code.
 
     calls = trace(module, "softmax", {"x": torch.empty(4, 1000, device="meta")})
     calls.choices   # [Choice("softmax", {"rows": 4, "cols": 1000, "sms": 132}, "rows", {"BLOCK": 1024, ...})]
     calls.launches  # [Launch(<kernel softmax_rows>, (2,), args, config)]
     ptx(calls.launches[0], "sm_90")
 
-The module's own host code runs, on meta tensors and with kernels that only take note: what it would do
-on a GPU is what is recorded. Not here: running kernels, judging them (`proof`).
+The module's own host code runs on meta tensors, with kernels that only record their launch. `proof` runs kernels and
+judges their results.
 """
 
 from __future__ import annotations

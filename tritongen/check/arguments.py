@@ -1,8 +1,8 @@
-"""Arguments of an op call: what the callee's type parameters, sizes and `...` are in the caller.
+"""Binds the arguments of an op call: the callee's type parameters, sizes and `...`, in terms of the caller.
 
-Input: the callee's IR and the caller's tensors. Output: dtypes by type parameter, polys by size, dims
-by argument for `...`. What does not fit is refused here, what only the call decides is required of
-it. Not here: what is done with the callee's body (`calls`, `inline`).
+Input: the callee's IR and the caller's tensors. Output: dtypes by type parameter, polys by size, and dims by argument
+for `...`. What cannot fit is refused here. What only the call can decide becomes a requirement. `calls` and `inline`
+use the result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""The binders of reducers: the box of each index, and the conditions that its bounds are.
+"""The binders of reducers: the range of each index, and the conditions of its bounds.
 
-Input: a reducer, the scope, the frame. Output: binders (lo <= k < hi, sizes) and guards. An end without an index is
-an end of the box. One that names an index, or reads, is a guard on the values of the dims that the index subscripts:
-`max[i - w < j <= i](s[i, j])` takes the j of 0 .. L - 1 that meet both; of reads with `else`, all that meet both.
-`k < min(a, b)` says two things of k, and so
-does `k >= max(a, b)`; the other two are read from a line of their own, `end[i] = max(a, b)`.
+Input: a reducer, the scope, the frame. Output: binders (lo <= k < hi, where lo and hi are sizes) and guards.
+
+- An end without an index is an end of the range.
+- An end that names an index, or reads an operand, is a guard on the values of the dims that the index subscripts.
+  `max[i - w < j <= i](s[i, j])` takes the j of 0 .. L - 1 that satisfy it. With `else` in every read it takes all j that
+  satisfy it.
+- `k < min(a, b)` is two guards on k, and so is `k >= max(a, b)`. The other two are read from a line of their own:
+  `end[i] = max(a, b)`.
 """
 
 from __future__ import annotations

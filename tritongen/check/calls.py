@@ -1,8 +1,8 @@
-"""Ops that call ops: the callee's body, pasted into the caller under fresh names.
+"""Ops that call ops: the callee's body is pasted into the caller under fresh names.
 
-Input: a line without indices, `y = silu(conv2d(x, w, b, pad = 1))`. Output: the line with every op
-call replaced by the name of a temporary, whose nests now stand in the scope; the callee's facts are
-proven, or required. Not here: the renaming itself (`inline`), refs (`compose`).
+Input: a line without indices, `y = silu(conv2d(x, w, b, pad = 1))`. Output: the line, where each op call is replaced by
+the name of a temporary. The nests of the temporary are now in the scope. The callee's facts are proven, or become
+requirements. `inline` renames, and `compose` handles refs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Sizes and coordinates: index expressions of the tree as polys.
+"""Turns index expressions of the syntax tree into polys: sizes and coordinates.
 
-Input: an expression, the scope, the indices in force. Output: a `Poly`. `p * stride + r - pad` is
-one, and `target[n]` (an integer read, a `Fetch`); `i * j` is none. Whether a coordinate stays inside
-its dim is not asked here (`reads`).
+Input: an expression, the scope, the indices in use. Output: a `Poly`. `p * stride + r - pad` is one, and so is
+`target[n]` (an integer read, a `Fetch`). `i * j` is not. `reads` checks whether a coordinate stays inside its dim.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Definitions that a finding may propose for a size that no operand binds.
+"""Proposes definitions for a size that no operand binds.
 
-Input: an op and the size. Output: fixes, `with B = Q - 1` for offsets that have one more element than there
-are segments; which of them compiles is found out where they are shown. Not here: the sizes themselves.
+Input: an op and the size. Output: fixes, such as `with B = Q - 1` for offsets that have one more element than there are
+segments. The fix that compiles is found when the message is shown.
 """
 
 from __future__ import annotations

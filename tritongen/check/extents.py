@@ -1,9 +1,13 @@
-"""Bounds that a finding may propose for an index whose range nothing gives.
+"""Proposes bounds for an index that has no range.
 
-Input: a line or a reducer, and the index. Output: fixes, the likeliest first; which of them compiles is
-found out where they are shown (`errors.proven`). A line that reads a temporary says how long that is:
-`y[n, h] = g[n, h]` gives g's second dim the extent of y's. Then come the most that keeps what is read in
-bounds, and the dims that are read. Not here: the ranges that an index has (`ranges`).
+Input: a line or a reducer, and the index. Output: fixes, the likeliest first. The one that compiles is found when the
+message is shown (`errors.proven`). The candidates, in order:
+
+1. What a line that reads the temporary implies. `y[n, h] = g[n, h]` gives g's second dim the extent of y's.
+2. The largest bound that keeps all reads in bounds.
+3. The dims that are read.
+
+`ranges` decides which range an index has.
 """
 
 from __future__ import annotations

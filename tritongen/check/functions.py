@@ -1,8 +1,7 @@
-"""Callees: builtins, macros and ops, and the arguments that they are given.
+"""Finds what a call calls: a builtin, a macro or an op, with its arguments.
 
-Input: a call. Output: the row, the macro or the op that its name means, and its arguments by name.
-A name is looked up among builtins, then the file, then the prelude. Not here: what a callee becomes
-(`lower`, `calls`).
+Input: a call. Output: the row, the macro or the op of that name, and its arguments by name. A name is looked up among
+builtins, then in the file, then in the prelude. `lower` and `calls` compile the call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Lines: every assignment of an op to a nest, in an order in which reads follow writes.
+"""Turns every line of an op into a nest, in an order in which reads follow writes.
 
-Input: the lines of an op (or of its `grad` block) and a scope. Output: nests, appended to the scope.
-A line that is wrong marks its name as broken, and the lines that read it are left alone. Not here:
-expressions (`lower`), broadcasting of lines without indices (`pointwise`).
+Input: the lines of an op (or of its `grad` block) and a scope. Output: nests, appended to the scope. A wrong line marks
+its name as broken, and lines that read that name are skipped. `lower` handles expressions, and `pointwise` broadcasts
+lines without indices.
 """
 
 from __future__ import annotations

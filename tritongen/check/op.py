@@ -1,7 +1,7 @@
-"""One op, checked: syntax tree to typed IR, once for each choice of kinds.
+"""Checks one op: syntax tree to typed IR, once for each choice of kinds.
 
-Input: an op and the library of what it may call. Output: a `Checked`, or all findings as a
-`SpecError`. `T: float | int` gives two typings; what is wrong in one of them only says in which.
+Input: an op and the library of what it may call. Output: a `Checked`, or a `SpecError` with all findings.
+`T: float | int` gives two typings. A finding in one of them names that typing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What an expression depends on: its indices, and the tensors that it reads.
+"""Finds what an expression depends on: its indices, and the tensors that it reads.
 
-Input: an expression or nests. Output: names. Not here: what is proven of them (`bounds.py`).
+Input: an expression or nests. Output: names.
 """
 
 from __future__ import annotations

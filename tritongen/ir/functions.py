@@ -1,15 +1,13 @@
-"""The function table: one row per operator and builtin, and all that the compiler knows of it.
+"""The table of functions: one row for each operator and builtin, with all that the compiler knows about it.
 
-In: nothing. Out: `FUNCTIONS["exp"]`, a row of strings; `Call.fn` in the IR names a row. Rows of a
-language operator (`+`) or of a name that differs (`max(a, b)` is row maximum) are found through
-`OPERATORS` and `BUILTINS`. A new builtin is one row here and nothing anywhere else.
+`FUNCTIONS["exp"]` is a row of strings. `Call.fn` in the IR names a row. `OPERATORS` and `BUILTINS` find the row of an
+operator (`+`) or of a name that differs (`max(a, b)` is the row maximum). A new builtin is one row here.
 
     row = FUNCTIONS["div"]
     fill(text_for(row, "float"), [("x + 1", SUM), ("y", ATOM)])  ->  ("(x + 1) / y", TERM)
 
-Half types never reach a row: loads widen. One text serves f32 and f64, as one kernel source does.
-Not here: how a text is filled (texts.py), the functions of ours that it calls (lib/), casts, reducers and
-literals (emit).
+Rows work on f32 and f64: loads widen half types. One text serves both, because one kernel source does. `texts.py` fills
+texts, `lib/` holds the functions that they call, and `emit` prints casts, reducers and literals.
 """
 
 from __future__ import annotations

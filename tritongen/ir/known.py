@@ -1,9 +1,13 @@
-"""What is known of an op's sizes, in the form that proofs use.
+"""What is known about the sizes of an op, in the form that proofs use.
 
-Input: facts of the IR, the ranges of indices, guards. Output: `Facts`. Equalities become
-replacements, `X % k == 0` makes X a multiple of a name of its own, everything else is a poly that is
-not negative. Every range is taken to be non-empty: where one is not, there is no point to be wrong
-at. Not here: deriving anything that is not plain to see (`bounds`).
+Input: facts of the IR, ranges of indices, guards. Output: `Facts`.
+
+- An equality becomes a replacement.
+- `X % k == 0` makes X a multiple of a name of its own.
+- Everything else becomes a poly that is not negative.
+
+Every range is taken to be non-empty: in an empty one there is no point where a proof could be wrong. `bounds` derives
+everything that is not immediate.
 """
 
 from __future__ import annotations

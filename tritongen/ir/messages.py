@@ -1,12 +1,10 @@
-"""What a call with wrong arguments is told: one wording for the generated wrapper and the oracle.
+"""The texts of errors of a call. The generated wrapper and the oracle share them.
 
-Input: the fields in braces. Output: the text of a ValueError, always `op: operand: what`. The
-emitter fills a field with an expression in braces and prints the whole as an f-string:
+Input: the fields in braces. Output: the text of a ValueError, in the form `op: operand: what`. The emitter fills a field
+with an expression in braces and prints the whole as an f-string:
 
     >>> RANK.format(op="softmax", operand="x", expected="2 dims [M, K]", given="{x.ndim}")
     'softmax: x: expected 2 dims [M, K], given {x.ndim}'
-
-Strings only: nothing here knows torch or the IR.
 """
 
 TENSOR = "{op}: {operand}: expected a tensor, given {given}"

@@ -1,13 +1,12 @@
-"""Which values a kernel widens by their bits: bf16 that LLVM would go on computing with in f16.
+"""Finds the bf16 values that a kernel must widen by their bits, because LLVM would compute with them in f16.
 
     y[i] = x[i] + z[i]    # x and y in f16, z in bf16: LLVM adds f16(z) to x, which is infinite from 65520 on
 
-What is rounded to f16, and made of two numbers that have no more digits, LLVM makes in f16 (InstCombine, of an
-operation between `fpext` and `fptrunc`). It counts digits alone: bf16 has 8, f16 has 11, but bf16 goes on to 2**128.
-It looks through what selects a number, not through its bits.
+LLVM (InstCombine) narrows an operation between `fpext` and `fptrunc` to f16 if its inputs have at most f16's number of
+digits. It ignores the range: bf16 has 8 digits, f16 has 11, but bf16 goes up to 2**128. It looks through a select, and not
+through bits.
 
-Input: an op and the nests of one kernel, after `forms.py`. Output: the values of which such an operation is made.
-Not here: how bits are widened (`helpers.py`).
+Input: an op and the nests of one kernel, after `forms.py`. Output: the values that such an operation is made of.
 """
 
 from __future__ import annotations

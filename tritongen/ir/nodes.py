@@ -1,19 +1,19 @@
-"""The IR on one page: an op is a list of nests, each a box of indices and a scalar body.
+"""The IR: an op is a list of nests. A nest is a box of indices and a scalar expression.
 
     op row_mean<T: float>(x: T[N, D]) -> y: T[N]:
         Nest("y", box=(n < N,), coords=(n,), body=Reduce("sum", (d < D,), (), Read x[n, d]) / D)
 
-This is MLIR linalg's model with reducers as expressions: a reducer has binders (ranges) and guards
-(`poly >= 0`, `poly == 0`), so `k <= i`, padding, exact division, one-hot and scatter are one thing.
-Everything is typed: the checker resolves Python-scalar promotion and inserts every cast.
+This is the model of MLIR's linalg, with reducers as expressions. A reducer has binders (ranges) and guards
+(`poly >= 0`, `poly == 0`). So `k <= i`, padding, exact division, one-hot and scatter are the same thing. Everything is
+typed: the checker resolves the promotion of Python scalars and inserts every cast.
 
-**Dtypes** are strings. Concrete: f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool. A type
-parameter by its name ("T"): how an operand is stored. "compute": the float type in which the call
-computes, f64 where some floating operand is f64, else f32. One `Op` holds one *typing*: `kinds` says
-whether each type parameter stands for floats, ints or bools; `T: float | int` gives two Ops.
+**Dtypes** are strings. Concrete ones are f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool. A type parameter is its
+name ("T"): how an operand is stored. "compute" is the float type of the call: f64 if some floating operand is f64, else
+f32. One `Op` is one *typing*: `kinds` says whether each type parameter stands for floats, ints or bools. `T: float | int`
+gives two Ops.
 
-**The batch dims** `...` are one index named "..." whose extent is the size "...": the product of
-the broadcast batch shape. Whoever binds tensors (wrapper, oracle) expands and flattens them first.
+**The batch dims** `...` are one index named "..." whose extent is the size "...": the product of the broadcast batch
+shape. The wrapper and the oracle expand and flatten tensors before they use them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The nodes of the tree, one method for each rule of the grammar.
+"""Builds the nodes of the syntax tree, one method for each rule of the grammar.
 
-Input: the parts of a rule, in order: tokens and nodes. Output: the node, with its span. What the
-grammar lets pass but the language does not (a reserved name, a number that 64 bits do not hold, a
-binder of another form) is collected in `errors`, so that one run finds all of it; a limit raises at
-once. Not here: clauses and their values (`clauses`), scopes and types (`tritongen.check`).
+Input: the parts of a rule, in order: tokens and nodes. Output: the node, with its span. Some mistakes pass the grammar,
+such as a reserved name, a number that does not fit in 64 bits, or a malformed binder. They are collected in `errors`, so
+that one run finds all of them. A limit raises at once. `clauses` checks the values of clauses, and `tritongen.check`
+scopes and types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`math.sqrt(x)`, `x.max(dim=-1)`: what stands here for a function of a module, and for a method.
+"""Handles `math.sqrt(x)` and `x.max(dim=-1)`: what to write for a module's function and for a method.
 
-Input: the text, where the dot is, the tokens before it. Output: a `Diagnostic` whose fixes are guesses
-from the text alone; `errors.proven` keeps one that compiles. Not here: other characters (`lexer`).
+Input: the text, the position of the dot, the tokens before it. Output: a `Diagnostic` whose fixes are guesses from the
+text alone. `errors.proven` keeps one that compiles.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What other languages write, and what is written here.
+"""Handles the notation of other languages: what to write instead.
 
-Input: the place where the parser stopped, or a word that it takes for a size. Output: a `Diagnostic`
-with the corrected text. Example: `x[n] >> 2` gets `shift_right(x[n], 2)`. Not here: slips within
-the language (`mistakes`).
+Input: the place where the parser stopped, or a word that it took for a size. Output: a `Diagnostic` with the corrected
+text. Example: `x[n] >> 2` gets `shift_right(x[n], 2)`. `mistakes` handles slips within the language.
 """
 
 from __future__ import annotations

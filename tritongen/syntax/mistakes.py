@@ -1,8 +1,8 @@
-"""A syntax error in words: what was expected, and for a common slip the corrected code.
+"""Words a syntax error: what was expected, and for a common slip the corrected code.
 
-Input: the tokens, the position of the one that fits nothing, the terminals that would have fitted.
-Output: one `Diagnostic`. `RULES` are tried in order; each knows one slip. Example: after
-`x[i] else 0` a `*` gets "`else` belongs to one read: write the parentheses". Never a terminal's name.
+Input: the tokens, the position of the one that does not fit, the terminals that were possible there. Output: one
+`Diagnostic`. `RULES` are tried in order; each knows one slip. Example: after `x[i] else 0` a `*` gets "`else` belongs to
+one read: write the parentheses". A message never names a terminal of the grammar.
 """
 
 from __future__ import annotations

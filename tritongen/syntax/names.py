@@ -1,9 +1,8 @@
-"""Which names a spec may declare.
+"""Decides which names a spec may declare.
 
-Input: a name, where it stands, what it would name. Output: None, or the finding, with a free name
-suggested. A name is a plain ASCII identifier that neither Python nor the language has a use for of
-its own. A function's name calls it only before `(` and is free otherwise; so are the words of clauses,
-but for what a line assigns. Whatever else generated code uses, it renames.
+Input: a name, its place, what it would name. Output: None, or a finding that suggests a free name. A name is a plain ASCII
+identifier that is no word of Python or of the language. A function's name calls it only before `(`, and is free otherwise.
+So are the words of clauses, except for what a line assigns. Generated code renames its own names.
 """
 
 from __future__ import annotations
