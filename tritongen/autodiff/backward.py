@@ -1,14 +1,14 @@
-"""The backward op of an op.
+"""Derives the backward op of an op.
 
-Input: an op. Output: an op over the same operands, the outputs that derivatives read, and `dy` for
-each output y, which gives `dx` for each floating operand and scalar x:
+Input: an op. Output: an op over the same operands, the outputs that derivatives read, and `dy` for each output y. It returns
+`dx` for each floating operand and scalar x:
 
     op square<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] ** 2 }
     op square_backward<T: float>(x: T[N], dy: T[N]) -> dx: T[N] { dx[n] = 2 * dy[n] * x[n] }
 
-Its lines: forward temporaries that are wanted again, the gradients of temporaries from the last to
-the first, those of the operands. Batch dims are summed over only where an operand has none of them:
-where they broadcast, whoever calls sums.
+Its lines, in order: forward temporaries that are read again, the gradients of temporaries from the last to the first, the
+gradients of the operands. Batch dims are summed only if an operand has none of them. Where they broadcast, the caller
+sums.
 """
 
 from __future__ import annotations

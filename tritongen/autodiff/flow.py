@@ -1,12 +1,12 @@
-"""How much each read of a line counts: the derivative of one nest, before any index is inverted.
+"""The derivative of one nest with respect to each of its reads, before any index is inverted.
 
-Input: a body with its reducers at linear places (`lift.py`) and the gradient of its value. Output:
-one `Use` per read, e.g. for `y[n] = sum[k](a[n, k] * b[k])` under weight dy[n]:
+Input: a body with its reducers at linear places (`lift.py`) and the gradient of its value. Output: one `Use` per read. For
+`y[n] = sum[k](a[n, k] * b[k])` under the weight dy[n]:
 
     Use(a[n, k], dy[n] * b[k], binders=(k,))    Use(b[k], dy[n] * a[n, k], binders=(k,))
 
-Equal subexpressions are one: what reaches them is summed before it is handed down, so a chain of
-functions costs one product a link. Not here: who reads what, and where it ends up (`invert.py`).
+Equal subexpressions are one. Their gradients are summed before they are passed on, so a chain of functions costs one
+product per link. `invert.py` finds where a gradient ends up.
 """
 
 from __future__ import annotations

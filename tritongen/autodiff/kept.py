@@ -1,20 +1,23 @@
-"""What a call computes that its gradient would compute again, kept as outputs: results of products, places of extremes.
+"""Values of the forward that a gradient would compute again, kept as outputs: results of products, indices of extremes.
 
-Input: an op. Output: the op that runs where a gradient is wanted, or None where nothing is worth its
-memory. What is kept is a copy beside the temporary, so that the op's own results are the same:
+Input: an op. Output: the op that runs if a gradient is wanted, or None if nothing is worth its memory. A kept value is a copy
+beside the temporary, so that the op's own results do not change:
 
     op f(x: T[M, K], w: T[N, K]) -> y: T[M, N] {    op f_forward(...) -> (y: T[M, N], acc_kept: T[M, N]) {
       acc[m, n] = sum[k](x[m, k] * w[n, k])           acc[m, n] = sum[k](x[m, k] * w[n, k])
                                                       acc_kept[m, n] = acc[m, n]
       y[m, n] = gelu(acc[m, n])                       y[m, n] = gelu(acc[m, n])
 
-Kept is what takes a pass over a matrix for each row of another, in no more memory than a result takes, and
-rounded as that is: K terms cost more than a store and a load from K = 50 up in f32, 600 in half types. And which
-element a max took, as torch keeps it, where its gradient, given `y_at[n] = argmax[d](x[n, d])`, reads no x. us on an
-H100, found again and kept: max of f16 359 rows of 107,369 115, 61, max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432
-and 1,706.
-Statistics of rows are not: the gradient has the row in hand. Nor is what is larger than each result, as attention's
-weights.
+Kept are:
+
+- Results of products: a pass over a matrix for each row of another, in no more memory than a result takes, and rounded as a
+  result is. Computing K terms costs more than a store and a load from K = 50 on in f32, from 600 on in half types.
+- Which element a max took, as torch keeps it, if its gradient, given `y_at[n] = argmax[d](x[n, d])`, reads no x. us on an
+  H100, found again and kept: max of f16 359 rows of 107,369 115, 61; max_pool2d of f32 149 x 480 x 43 x 37 by 2 x 2 2,432,
+  1,706.
+
+Not kept are statistics of rows, because the gradient has the row in hand, and values that are larger than each result, such as
+the weights of attention.
 """
 
 from __future__ import annotations

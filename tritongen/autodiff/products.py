@@ -1,13 +1,13 @@
-"""Matrix products of a gradient, in the type of the operand that they meet.
+"""Rounds factors of matrix products in a gradient to the type of the operand that they meet.
 
-Input: the lines of a backward op. Output: the same, where what a matrix product multiplies with an operand is rounded
-to its type first:
+Input: the lines of a backward op. Output: the same lines, where a factor that meets an operand in a matrix product is
+rounded to the operand's type first:
 
     dacc[m, n] = dy[m, n] * g(acc[m, n])              dacc[m, n] = T(dy[m, n] * g(acc[m, n]))
     dx[m, k] = sum[n](dacc[m, n] * w[n, k])           dx[m, k] = sum[n](dacc[m, n] * w[n, k])
 
-Autograd rounds there too: it hands tensors of that type from one function to the next. In f32 and f64 that is nothing;
-in half types it makes one product of two halves of what is three of TF32, and more exact than the results can be.
+Autograd rounds there too: it passes tensors of that type from one function to the next. In f32 and f64 nothing changes. In half
+types one product of two halves replaces three TF32 products.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""One contribution to a gradient, written out: an inverted read as a sum over what is left.
+"""Writes out one contribution to a gradient: an inverted read as a sum over the remaining indices.
 
-Input: a `System`, solved. Output: an expression over the target's indices, such as
+Input: a solved `System`. Output: an expression over the target's indices, such as
 
     sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
 
-A guard that always holds goes; one that fails only where a factor of the term reads its `else 0`
-goes too, which is what makes a convolution's gradient read like a convolution; the others stay.
+A guard that always holds is dropped. So is a guard that fails only where a factor of the term reads its `else 0`: this makes the
+gradient of a convolution look like a convolution. The others stay.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Under which condition a gradient is wanted: the uses of a value, as cases.
+"""The condition under which a gradient is wanted: the uses of a value, as cases.
 
 A value that is used only under a `where`, or inside of a binder's bounds, may be anything elsewhere, and so may its
-derivative: 0 * inf is NaN. So a gradient carries the condition of its uses, and is multiplied inside of that:
+derivative. A product with it could be 0 * inf, which is NaN. So a gradient carries the condition of its uses, and is multiplied
+inside of that condition:
 
     t[n] = exp(x[n]);  y[n] = where(x[n] < 0, t[n], 0)        dx[n] = where(x[n] < 0, dy[n] * t[n], 0)
 
-A condition is a tuple of cases, one of which holds, and a case a tuple of literals, all of which hold: guards, and
-conditions that are none. No literal: always. Outside of its condition a gradient is 0.
+A condition is a tuple of cases, one of which holds. A case is a tuple of literals, all of which hold: guards, and conditions
+that are not guards. A case without literals always holds. Outside of its condition a gradient is 0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The gradient of an op as its text says it, and the op that runs before it.
+"""Writes the gradient of an op, and the op that runs before it, as text, and reads them as any spec is read.
 
-Input: an op. Output: its backward op, or the forward one that keeps values for it (`kept.py`), written down and
-read as any spec is. What a user sees, proves and pastes is then the op that is built: a literal, a cast or a guard
-that the rules of derivation and those of the language put differently is as the language has it.
+Input: an op. Output: its backward op, or the forward one that keeps values for it (`kept.py`). So the op that is built is
+the one that you see, test and paste. Where the derivation and the language treat a literal, a cast or a guard differently, the
+language decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is said of a read that may leave its tensor, and the text that mends it.
+"""Reports a read that may leave its tensor, with a text that corrects it.
 
-Input: the read, the coordinate and the dim that it may leave. Output: a finding; Skip. The mend is a
-fact where one would prove the read, `else` where none would, the last element for an index from the
-end. Example: `w[n % C]` needs `with C > 0`. Not here: the proof (`reads`).
+Input: the read, the coordinate and the dim that it may leave. Output: a finding; Skip. The correction is a fact, if one would
+prove the read; `else`, if none would; or the last element, for an index from the end. Example: `w[n % C]` needs `with C >
+0`. `reads` has the proof.
 """
 
 from __future__ import annotations

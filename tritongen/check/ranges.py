@@ -1,9 +1,9 @@
-"""Index ranges: what each index of a left side or a reducer runs over.
+"""The range of each index of a left side or a reducer.
 
-Input: a line or a reducer, the scope, the ranges in force. Output: binders (lo <= i < hi, sizes) and
-guards. In `y[n] = sum[k <= n](x[k])`, n runs over y's dim, k over the box that covers every n, with
-the guard `n - k >= 0`. The rules, in this order: the bound that is written; the dim of the output;
-the dims that the index subscripts alone in reads without `else`; those in reads with `else`.
+Input: a line or a reducer, the scope, the ranges in use. Output: binders (lo <= i < hi, sizes) and guards. In
+`y[n] = sum[k <= n](x[k])`, n runs over y's dim, and k over the box that covers every n, with the guard `n - k >= 0`. The rules,
+in this order: the written bound; the dim of the output; the dims that the index subscripts alone in reads without `else`;
+those in reads with `else`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads: coordinates, and the proof that they stay inside the tensor.
 
-Input: `x[n, d + 1] else 0` and the ranges in force. Output: coordinates and the fill (None where the
-read is inside all over the box). A read that may leave its tensor must say what it gives there; where
-only sizes decide, the wrapper checks. Not here: the proofs themselves (`ir.bounds`).
+Input: `x[n, d + 1] else 0` and the ranges in use. Output: coordinates and the fill (None if the read is inside everywhere in
+the box). A read that may leave its tensor must have an `else`. If only sizes decide, the wrapper checks. `ir.bounds` has the
+proofs.
 """
 
 from __future__ import annotations

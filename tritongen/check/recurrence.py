@@ -1,7 +1,7 @@
-"""`h[t] = a * h[t - 1] + x[t]`: a line that reads itself one step back, written as a sum.
+"""Rewrites a line that reads itself one step back, `h[t] = a * h[t - 1] + x[t]`, as a sum.
 
-Input: such a line. Output: the sum over the steps before, where each step is `a * h + b` and starts at 0.
-Not here: other cycles (`lines`).
+Input: such a line. Output: the sum over the steps before, if each step is `a * h + b` and starts at 0. `lines` reports other
+cycles.
 """
 
 from __future__ import annotations

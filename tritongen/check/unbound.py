@@ -1,8 +1,8 @@
-"""E202: an index that nothing binds, and the line that would.
+"""E202: an index that nothing binds, and the line that would bind it.
 
-Input: the line, and the name that stands unbound in it. Output: a finding, once for each name of a
-line. The mend is a sum over it, or an index of the left side where that has none yet; for one that
-only a reducer beside it binds, the size of the dim. Not here: which names are unbound (`names`).
+Input: the line, and the unbound name in it. Output: a finding, once for each name of a line. The correction is a sum over the
+index, or an index of the left side if that has none yet. If only a reducer next to the index binds it, the correction is the
+size of the dim. `names` finds unbound names.
 """
 
 from __future__ import annotations

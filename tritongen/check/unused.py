@@ -1,8 +1,8 @@
-"""Operands that nothing needs, E115, and what no operand gives: a device, E303.
+"""E115, operands that nothing needs, and E303, an op without an operand that gives it a device.
 
-Input: an op of the tree whose lines are checked, the scope. Output: findings. An operand may be needed
-without being read: it alone gives a size, a dtype or the `...` of an output, as in many gradients, or
-is the only tensor, which says where the call runs.
+Input: an op of the tree whose lines are checked, the scope. Output: findings. An operand may be needed without being read: if it
+alone gives a size, a dtype or the `...` of an output, as in many gradients, or if it is the only tensor, which says where the
+call runs.
 """
 
 from __future__ import annotations

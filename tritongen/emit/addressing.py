@@ -1,8 +1,7 @@
-"""Where one kernel's values lie: indices, coordinates, addresses, masks and loads; the base of `KernelWriter`.
+"""Addresses of one kernel's values: indices, coordinates, addresses, masks and loads. The base of `KernelWriter`.
 
-Input: from the skeleton's printer, how each index reads inside the tile. An index that an axis walks
-together with others is decoded where it is first spoken of, a coordinate is named where it is more than an
-index, and a place is loaded once.
+Input: from the printer of a skeleton, how each index reads inside the tile. If an axis covers several indices, an index is
+decoded when a line first uses it. A coordinate that is more than an index gets a name. Each place is loaded once.
 """
 
 from __future__ import annotations

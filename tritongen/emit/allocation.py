@@ -1,14 +1,13 @@
-"""Where `allocate_<op>` puts a result: as torch's own op would, where the kernels that write it can.
+"""Allocates results as torch's own op would, if the kernels that write them can.
 
     y = torch.empty_like(x)                                       pointwise, of one operand
     y = lib.empty(batch_shape, x.dtype, x, z)                 of several: as TensorIterator orders dims
     y = torch.empty(..., memory_format=lib.memory_format(x))  norms, pools; (x, w) of convolutions
     y = torch.empty(...)                                          all others
 
-Which of these an output is follows from what it reads. Operands that stand at the output's own places give
-it their order of memory. A reducer that keeps all of its indices is a product, a pool or a scan, whose
-result is new; one that keeps some is a statistic of what the output is made of. What the functions do is
-said in `lib/layout.py`.
+The form follows from what the output reads. Operands that are read at the output's own place give it their memory order. If
+a reducer keeps all of its indices, it is a product, a pool or a scan, whose result is new. If it keeps some, it is a
+statistic of what the output is made of. `lib/layout.py` has the functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The last gate before text becomes a file or an import: every node of a generated module is one we print.
+"""The last check before text becomes a file or an import: every node of a generated module is one that we print.
 
-Text from a stranger's spec reaches the output as names, numbers and quoted strings only; should that
-ever fail, this walk finds the import, the call, the name or the attribute that no template holds.
+Text from a stranger's spec reaches the output only as names, numbers and quoted strings. If that ever fails, this check
+finds the import, the call, the name or the attribute that no template holds.
 
     torch.softmax(x, -1)        # `torch.softmax` is listed
     x.reshape(-1)               # `x` is a parameter, `reshape` a method that we call

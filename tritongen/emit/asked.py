@@ -1,9 +1,9 @@
-"""Results that a call may do without: those of a gradient, each behind a flag.
+"""Results that a call may leave out: those of a gradient, each with a flag.
 
     def layer_norm_backward(x, w, dy, eps, need_dx: bool = True, need_dw: bool = True) -> ...
 
-What is not asked for is None, and so is no storage; a step runs where a result that it leads to is there.
-One kernel's results are there together. Not here: who asks (`runtime/gradients.py`).
+A result that is not wanted is None, and has no storage. A step runs if some result that depends on it is wanted. The results of
+one kernel are computed together. `runtime/gradients.py` sets the flags.
 """
 
 from __future__ import annotations

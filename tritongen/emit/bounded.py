@@ -1,13 +1,13 @@
-"""The bounds of a product: where its loop begins and ends, and which elements of a factor are there.
+"""The bounds of a product: where its loop starts and ends, and which elements of a factor count.
 
     sum[j < count[b]](p[b, i, j] * v[b, j, e])    stop = tl.minimum(J, count), and both masks are j < stop
-    sum[k <= i](a[i, k] * b[k, m])                stop = tl.minimum(K, i_last + 1); a asks k <= i besides
-    sum[lo[i] <= k < hi[i]](a[i, k] * b[k, m])    a asks for itself; b whether some row of the tile has k
-    sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0)) neither is masked: the row's sum is, behind the loop
+    sum[k <= i](a[i, k] * b[k, m])                stop = tl.minimum(K, i_last + 1); a also masks k <= i
+    sum[lo[i] <= k < hi[i]](a[i, k] * b[k, m])    a masks each row; b masks terms that no row of the tile has
+    sum[k](where(c[i] > 0, a[i, k] * b[k, m], 0)) no factor is masked: the row's sum is, behind the loop
 
-Input: the guards of a sum. Output: `Bounds`, and with them the masks of each factor, which hold whatever
-lies where no row is: 0 * NaN is no 0. A guard that names no summed index keeps or drops all terms of a row at
-once. No mask of factors can do that: the row would have 0 times what other rows include.
+Input: the guards of a sum. Output: `Bounds`, with the masks of each factor. A masked element counts as 0 whatever memory
+holds, because 0 * NaN is not 0. A guard that names no summed index keeps or drops all terms of a row at once. Masks of
+factors cannot do that: the row would have 0 times the elements that other rows include.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`choose_<step>`: which variant a call takes and in which config, printed from the plan's rules.
+"""Prints `choose_<step>`: the variant that a call takes, and its config, from the rules of the plan.
 
     return lib.least(
         lib.product_us, call,
@@ -6,8 +6,8 @@
         ("two_per_sm", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ...
 
-Plain whole numbers and a `lib.Gpu` in, (variant, config) out, testable without a GPU. Variants that are compared by estimates are rows of
-one table; of others the first whose rule holds is taken.
+The function takes whole numbers and a `lib.Gpu`, and returns (variant, config), so you can test it without a GPU. Variants
+that have estimates are rows of one table. Of the others, the first one whose rule holds is taken.
 """
 
 from __future__ import annotations

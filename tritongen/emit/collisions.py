@@ -1,11 +1,11 @@
-"""Which names of a spec its generated code says for itself: found out by printing it under other names.
+"""Finds the names of a spec that its generated code uses for something else, by printing the code under other names.
 
     a size BLOCK is printed as BLOCKqzs: a kernel says BLOCKqzs and BLOCK, which would have been one name
 
-An op is planned and printed once with a mark behind each of its names (`Marks`), so that none is what the
-emitter says. Words of one function that differ in their marks alone would be one word without them, and what
-comes from the spec steps aside (`schedule/aside.py`). A third mark stands behind what the emitter calls so
-because it is free (`Names.free`): that steps aside by itself, and is left out here.
+An op is planned and printed once with a mark behind each of its names (`Marks`), so that no name equals one of the emitter.
+Words of one function that differ only in their marks would be one word without them. Then the name of the spec is changed
+(`schedule/aside.py`). Names that the emitter chose because they are free have a third mark (`Names.free`). They change by
+themselves, and are left out here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands above statements of kernels: the lines of the op that they compute, in the language.
+"""The comments above statements of kernels: the lines of the op that they compute, in the language.
 
     # y_sum[...] = sum[d](e[..., d])
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -6,8 +6,8 @@
         # y[..., d] = e[..., d] / sum[k](e[..., k])
         y = e / y_sum
 
-Input: a plan. Output: comments by the names of values: of the op's lines, and of the reducers that were taken out of
-them. Not here: which statement has one (`KernelWriter.comment`).
+Input: a plan. Output: comments by the names of values: of the op's lines, and of the reducers that were taken out of them.
+`KernelWriter.comment` decides which statement gets one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the decorator of an op is told: how f32 is multiplied, how its gradient is called, what functorch may do.
+"""Prints the arguments of an op's decorator: how f32 is multiplied, how its gradient is called, what functorch may do.
 
     @runtime.op("specs/softmax.op", ..., backward=runtime.Backward("softmax_backward", wrt=("x",), outputs=("y",)))
 
-Input: an op's plans. Output: the arguments as text. What they mean: `runtime/registry.py`, `runtime/gradients.py`.
+Input: an op's plans. Output: the arguments as text. `runtime/registry.py` and `runtime/gradients.py` explain them.
 """
 
 from __future__ import annotations

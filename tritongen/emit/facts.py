@@ -1,9 +1,10 @@
-"""The facts of one call that `choose`, grids and scratch speak of, as the launch function works them out.
+"""The facts of a call that `choose`, grids and scratch use, as the launch function computes them.
 
     gpu = lib.gpu(x.device)
     variant, config = choose_matmul(M=M, ..., tma=lib.takes_tiles(a, b), gpu=gpu)
 
-One that a grid speaks of, or that is long, has a line; others stand in the call. What no rule of the step asks for is not printed. What is launched with them is in `launch.py`.
+A fact that a grid uses, or that is long, has a line of its own. The others stand in the call. A fact that no rule of the
+step needs is not printed. `launch.py` prints the launches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Folds in Triton text: the term with its mask, where it starts, how a tile of it ends.
+"""Folds as Triton text: the term with its mask, the initial value, and the final reduction of a tile.
 
-Input: a reducer nest and the `KernelWriter` it is printed in. Output: text, or lines of the kernel. What a
-reducer is as a monoid stands in `folds.py`; where a fold stands in a kernel, `tiles` and `walks` say.
+Input: a reducer nest and the `KernelWriter` that prints it. Output: text, or lines of the kernel. `folds.py` describes
+each reducer as a monoid. `tiles` and `walks` decide where a fold stands in a kernel.
 """
 
 from __future__ import annotations

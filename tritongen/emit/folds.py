@@ -1,7 +1,7 @@
-"""Reducers as monoids: what each starts from, how terms enter it, how its lanes and parts become one, in Triton text.
+"""Reducers as monoids, in Triton text: the initial value, how terms enter it, how lanes and parts merge.
 
-One row a reducer, argmax and argmin among them, whose state is a value and its place; and one a kind of paired folds
-(`schedule/paired.py`), which one pass takes together. Nobody asks for a row by its name.
+There is one row for each reducer, and one for each kind of paired folds (`schedule/paired.py`), which one pass computes
+together. The state of argmax and argmin is a value and its index. No code asks for a row by name.
 """
 
 from __future__ import annotations

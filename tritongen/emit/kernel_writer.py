@@ -1,8 +1,8 @@
-"""The values of one kernel as Triton lines: expressions, named values and stores.
+"""Prints the values of one kernel as Triton lines: expressions, named values and stores.
 
-Input: IR expressions. Output: lines appended to `KernelWriter.lines`, and `Args`, the kernel's parameters with what
-the launch passes. Parameters are `parameters.py`'s business, places in memory `addressing.py`'s; what a fold or
-a loop looks like is the skeleton's, not this module's.
+Input: IR expressions. Output: lines appended to `KernelWriter.lines`, and `Args`: the kernel's parameters with what the
+launch passes. `parameters.py` makes parameters, `addressing.py` addresses. A skeleton decides what a fold or a loop looks
+like.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The host side of a step: `launch_<step>`, printed from the plan's rules.
+"""Prints `launch_<step>`, the host side of a step, from the rules of the plan.
 
-It reshapes its tensors to what the kernels walk, asks `choose_<step>` (`choose.py`), and launches; it checks nothing.
+The function reshapes its tensors to the form that the kernels need, asks `choose_<step>` (`choose.py`), and launches. It
+checks nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Launches of one step, as the launch function writes them: `kernel[grid](tensors, sizes, strides, CONSTEXPRS, **config)`.
+"""Prints the launches of one step: `kernel[grid](tensors, sizes, strides, CONSTEXPRS, **config)`.
 
-What all of them are given alike stands once, in front of them, where that is shorter; launches that differ in their PASS
-alone are a loop; and where programs leave parts of sums, the launch that adds those up stands behind all branches.
+- Arguments that all launches share stand once in front of them, if that is shorter.
+- Launches that differ only in their PASS are a loop.
+- If programs store parts of sums, the launch that adds the parts stands behind all branches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The runtime library as text: which functions and classes it has, and those that a module uses, for one that stands alone.
+"""The runtime library as text: its functions and classes, and those that a standalone module uses.
 
     functions()["nan_max"]            # Function(text="@triton.jit\ndef nan_max(a, b): ...", calls=())
     used, text = inlined(text)        # `lib.nan_max(a, b)` as `_nan_max(a, b)`, and the function under that name
 
-It is read, never imported: the compiler needs no torch.
+The library is read and never imported, because the compiler needs no torch.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One row a program, its runs under each other: a tile [LINES, BLOCK] that is folded whole.
+"""Rows whose runs lie under each other in a tile [LINES, BLOCK]. Each program reduces one row.
 
     lines         the row is in registers
     lines_loop    LINES runs at a time, twice; mean and variance only
 
-A gain of each run is [LINES, 1], and no element's run is found by a division. Input: a `LinesWriter` over a kernel
-of that skeleton. Output: its `KernelView`. What a fold leaves is a scalar.
+The gain of each run is [LINES, 1], so no division finds the run of an element. Input: a `LinesWriter` over a kernel of
+that skeleton. Output: its `KernelView`. The result of a fold is a scalar.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What masked lanes hold: the `other` of each load, so that folds need no mask of their own.
+"""The values of masked lanes: the `other` of each load, chosen so that folds need no mask of their own.
 
-A softmax that loads -inf past the end of its row gets the maximum and, since exp(-inf - m) is 0,
-the sum right without a second mask. `choose_fill` finds such values by trying a few; where none
-serves, the fold masks its term.
+A softmax loads -inf behind the end of its row. That gives the right maximum, and, because exp(-inf - m) is 0, the right
+sum without a second mask. `choose_fill` tries a few values. If none works, the fold masks its term.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Tensors of one shape as three dims, on the host: neighbours in memory merged, in the order of the result.
+"""Tensors of one shape as three dims, on the host: dims that are adjacent in memory are merged, in the order of the result.
 
     x, b, y = lib.three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
 
-A result that lies apart from the last one is put back after the launch. Not here: tensors that are seen dim by dim (`launch.py`).
+A result with another layout than the last one is copied back after the launch. `launch.py` handles tensors that are
+addressed dim by dim.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Plans to the text of one generated module: its ops behind its imports.
+"""Prints one generated module from plans: its imports, then its ops.
 
-Input: for each op of a file its typings' plans. Output: Python source, walked against the allow-list
-(`allow.py`) and its names checked (`scopes.py`); formatting it is `format.py`, which the run-time path leaves
-out until someone asks. Not here: one op (`op_view.py`), what all modules share (`library.py`).
+Input: for each op of a file the plans of its typings. Output: Python source that passed the allow-list (`allow.py`) and the
+check of names (`scopes.py`). `format.py` formats it later; code that is only run is not formatted. `op_view.py` prints one
+op, and `library.py` what all modules share.
 """
 
 from __future__ import annotations

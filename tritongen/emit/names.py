@@ -1,8 +1,8 @@
-"""Names in generated code: taken from the spec, never colliding.
+"""Names in generated code. They come from the spec and never collide.
 
-A name of the spec keeps itself; what the emitter adds steps aside (`row`, `row2`, ...). What a template says literally
-keeps itself before both: the emitter's free names avoid it (`words_of`), names of the spec step aside
-(`collisions.py` finds them in what was printed).
+A name of the spec stays as it is. Names that the emitter adds are changed if they collide (`row`, `row2`, ...). Names that
+a template says literally come before both: the emitter's free names avoid them (`words_of`), and names of the spec are
+changed (`collisions.py` finds them in the printed text).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one kernel takes, and its lines: the base of `KernelWriter`.
+"""The parameters and lines of one kernel. The base of `KernelWriter`.
 
-A parameter is made when a line first speaks of it: pointers, scalars, sizes, strides and constexprs, each
-with what the launch passes. Where values lie in memory is `addressing.py`'s business.
+A parameter is made when a line first uses it: a pointer, scalar, size, stride or constexpr, with what the launch passes.
+`addressing.py` computes addresses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text from outside as Python says it: paths, names, what a spec says in words. Nothing else may print any into code."""
+"""Prints text from outside as Python literals: paths, names, words of a spec. Nothing else may print such text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The folds of a level as templates see them: what each starts from, how a block enters it, what it comes to.
+"""The folds of a level as templates see them: initial values, how a block enters them, their results.
 
 Input: a `Level` and the `KernelWriter` that prints it. Output: `Fold`s, pairs before the others: `walked` for a kernel that
-meets the terms, `merged` for one that loads what such kernels left. The texts are rows of `folds.py`.
+reads the terms, `merged` for one that loads the stored results of such kernels. The texts are rows of `folds.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the templates of tiles and rows see: where the axes end, and what each fold does where.
+"""What the templates of tiles and rows see: the ends of axes, and the text of each fold.
 
-`row` and `col` are those of a tile whatever the spec calls its indices; `outer` and `line` count the runs of rows
-and of columns where these are no one run of memory. Texts are expressions, or lines of the spec: the kernel around
-them is the template's.
+`row` and `col` are the axes of a tile, whatever the spec calls its indices. `outer` and `line` count the runs of rows and of
+columns, if these are not one run of memory. Texts are expressions, or lines of the spec. The template writes the kernel
+around them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Windows over lines that are loaded in whole runs, each element once.
 
-A lane has PER_THREAD neighbouring outputs, and a run is what lies between its first and the next lane's. So loads
-are as wide as rows are aligned, wherever a window begins; what it begins at is a number that the compiler
-knows. RUN is a power of two, as Triton's tiles are: other strides are left to `window.py`.
+A lane has PER_THREAD neighbouring outputs. A run is the elements between its first output and the next lane's. So loads are
+as wide as rows are aligned, wherever a window begins, and the compiler knows the offset of a window in its run. RUN is a
+power of two, as Triton's tiles are. `window.py` handles other strides.
 
 Input: a `KernelWriter` over a kernel of the skeleton `runs`. Output: its `WindowView`.
 """

@@ -1,10 +1,10 @@
-"""Scans: one walk along the scanned axis, block by block; what came before a block is in a carry.
+"""Scans: one loop along the scanned axis, block by block. A carry holds the result of earlier blocks.
 
-Input: a `KernelWriter` over a `KernelPlan` of the skeletons scan, scan_part, scan_finish. Output: its
-`KernelView`. A row that fits one block takes one step of the same loop. Few long rows are cut into
-parts: `scan_part` leaves the total of each, `scan_finish` starts from the totals of those before it.
+Input: a `KernelWriter` over a `KernelPlan` of the skeletons scan, scan_part, scan_finish. Output: its `KernelView`. A row
+that fits in one block takes one step of the same loop. Few long rows are cut into parts: `scan_part` stores the total of
+each part, and `scan_finish` starts from the totals of the earlier parts.
 
-The state of a scan is a value, for argmax and argmin a value and its place: a tuple of names.
+The state of a scan is a value, or for argmax and argmin a value and its index: a tuple of names.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Addresses of an operand that slides under a tile: a pointer a row before the loop, an offset a term in it.
+"""Addresses of an operand that slides under a tile: a pointer per row before the loop, an offset per term inside.
 
     x[n, c, p * stride + r * dil - pad]  over rows (n, p) and terms (c, r)  is
 
     x_l0 = p * stride - pad                                   # before the loop, [BLOCK_M, 1]
     x_rows = x_ptr + n * x_0 + x_l0 * x_2
-    x_terms = c * x_1 + r * dil * x_2                         # in it, [1, BLOCK_K] or one number
-    x_l = x_l0 + r * dil                                      # what the mask asks of
-    tl.load(x_rows + x_terms, ...)                            # one addition an element
+    x_terms = c * x_1 + r * dil * x_2                         # inside, [1, BLOCK_K] or one number
+    x_l = x_l0 + r * dil                                      # for the mask
+    tl.load(x_rows + x_terms, ...)                            # one addition per element
 
-Behind the loop, where a tile is a patch or is stored half of n at a time, m has pointers of its own too.
-Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
+Behind the loop m has pointers of its own, if a tile is a patch or is stored half of n at a time. Coordinates are
+counted in INDEX (32 bits if they fit), pointers in 64 bits.
 """
 
 from __future__ import annotations

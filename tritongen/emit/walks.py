@@ -1,7 +1,7 @@
-"""Rows that are walked in blocks: every level of folds in turn, in one launch or in one each.
+"""Rows that are processed in blocks: one level of folds after another, in one launch or in one each.
 
-Input: a `KernelWriter` over a kernel with levels. Output: its `RowsView`, a `Walk` a level. Values over the tile live as long
-as one pass, values of rows stay. What the folds do is in `row_folds.py`.
+Input: a `KernelWriter` over a kernel with levels. Output: its `RowsView`, with a `Walk` for each level. Values over the tile
+live for one pass, values of rows for all. `row_folds.py` prints the folds.
 """
 
 from __future__ import annotations

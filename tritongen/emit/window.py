@@ -1,9 +1,9 @@
-"""Windows unrolled over a tile [ROWS, BLOCK], STEPS places along one more index a program.
+"""Windows unrolled over a tile [ROWS, BLOCK]. Each program takes STEPS places along one more index.
 
-A coordinate is a place in the box, said once before the loops, and an offset that the compiler knows:
-`x_h = x_h0 + (i * stride + r)`. So the loads that neighbouring windows share are equal, and it merges
-them; stores wait until all steps are computed, since no load is merged across a store. Input: a `KernelWriter`
-over a kernel of the skeleton `window`. Output: its `WindowView`.
+A coordinate is a place in the box, computed once before the loops, plus an offset that the compiler knows:
+`x_h = x_h0 + (i * stride + r)`. So loads that neighbouring windows share are equal, and the compiler merges them. Stores
+come after all steps, because no load is merged across a store. Input: a `KernelWriter` over a kernel of the skeleton
+`window`. Output: its `WindowView`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`allocate_<op>` and the public function: checks in the wording of ir/messages.py, then storage.
+"""Prints `allocate_<op>` and the public function: checks with the texts of ir/messages.py, then allocation.
 
-Everything a call can get wrong is said here, on the host, naming operand, dim, expected and given.
+All errors of a call are raised here, on the host. They name the operand, the dim, what was expected and what was given.
 """
 
 from __future__ import annotations

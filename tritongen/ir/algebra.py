@@ -1,15 +1,15 @@
 """The index algebra: one class for sizes, coordinates and guards.
 
-A `Poly` is a sum of products of atoms with rational coefficients, kept in normal form, so equal
-means equal. Powers may be negative: `(p + pad - r) / stride` is `p/stride + pad/stride - r/stride`,
-and a coordinate whose value is not an integer reads the fill. A *size* has no index in it; a
-*coordinate* is affine in its index-like atoms (indices, floors of coordinates, integer reads).
+A `Poly` is a sum of products of atoms with rational coefficients. It is kept in normal form, so equal polys are the same.
+Powers may be negative: `(p + pad - r) / stride` is `p/stride + pad/stride - r/stride`. A coordinate whose value is not an
+integer reads the fill. A *size* has no index in it. A *coordinate* is affine in its index-like atoms (indices, floors of
+coordinates, integer reads).
 
     >>> p, r, s = index("p"), index("r"), size("stride")
     >>> str((p * s + r) // s), str((p * s) / s)
     ('p + r // stride', 'p')
 
-Here: construction, substitution, evaluation. Printing is `algebra_text.py`; proofs are in `bounds.py`.
+This module constructs, substitutes and evaluates. `algebra_text.py` prints, and `bounds.py` has proofs.
 """
 
 from __future__ import annotations

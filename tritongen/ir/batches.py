@@ -1,13 +1,13 @@
-"""What a reducer over `...` ranges over: the broadcast of what its body reads, not that of the whole op.
+"""A reducer over `...` ranges over the broadcast of what its body reads, not over that of the whole op.
 
-Input: an op. Output: the op with such reducers over a flat dim of their own, and what that dim holds.
+Input: an op. Output: the op, with such reducers over a flat dim of their own, and what that dim holds.
 
     m = mean[...](x[...]); y[...] = x[...] * z[...]
     m = sum[own < OWN](x_own[own]) / OWN             Own("x_own", "own", "OWN", x, (x,))
 
-An operand that is read in such a reducer is one more operand, the same memory seen another way, so
-whoever plans, prints or evaluates an op meets nothing new. A temporary's `...` is the broadcast of what
-it reads in turn, an output's is the op's. Everything before that (`check`, `autodiff`) keeps `...`.
+An operand that such a reducer reads is one more operand: the same memory, seen another way. So the planner, printers and
+evaluators need no special case. The `...` of a temporary is the broadcast of what it reads in turn; that of an output is the
+op's. Earlier stages (`check`, `autodiff`) keep `...`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Numbers for all names of an op: what one call's arguments make of its sizes, dtypes and batch dims.
+"""Binds the arguments of a call: numbers for all sizes, dtypes and batch dims of an op.
 
-Input: an op and the arguments of a call, by name. Output: a `Bound`, or the ValueError that the
-generated wrapper raises for the same call (`messages.py` holds the wording of both).
+Input: an op and the arguments of a call, by name. Output: a `Bound`, or the ValueError that the generated wrapper raises for
+the same call (`messages.py` holds the texts of both).
 
     bind(linear, {"x": torch.ones(4, 64), "w": torch.ones(8, 32)})
     ValueError: linear: w: dim 1 (K): expected 64 (from x), given 32
 
-Tensors come out with their batch dims expanded to the common shape and flattened to one dim, as
-the IR has them; so do those that the op has more where it is evaluated (`batches.py`). Nothing is
-computed here: that is `interp.py`.
+The batch dims of tensors are expanded to the common shape and flattened to one dim, as in the IR. The same holds for the
+additional operands of `batches.py`. `interp.py` computes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Where the box of a reducer's index ends: inside the dims that it subscripts, and no further than its bounds reach.
+"""The ends of the box of a reducer's index: inside the dims that it subscripts, and no further than its bounds reach.
 
     y[i] = sum[i - 2 <= k <= i](x[k])    k in 0 .. L - 1 for x: T[L], with guards for both ends
 
-A bound that names an index, or reads, is a condition: the box covers all values that may meet it. Input: what a
-bound says (`k < p` of each p, `k >= p`), the dims, the ranges in force. Output: one end of the box. The checker makes
-it, and the printer asks whether the checker would.
+A bound that names an index, or reads, is a condition. The box covers all values that may satisfy it. Input: the bound (`k < p`
+of each p, `k >= p`), the dims, the ranges in use. Output: one end of the box. The checker uses it, and the printer asks
+whether the checker would.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a module that imports nothing of tritongen has in place of `tritongen.runtime`: gradients, for autograd alone.
+"""Gradients of a standalone module, in place of `tritongen.runtime`. For autograd only.
 
     @differentiable("softmax_backward", takes=("y", "dy"), wrt=("x",), outputs=("y",))
     @replayed()                     # `replayed.py`
     def softmax(x): ...
 
-Of what `runtime/gradients.py` does for ops that torch knows, this is the part that one module needs.
+It is the part of `runtime/gradients.py` that one module needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `allocate_<op>` asks of operands: a ValueError that names the op, the operand, what was expected and given.
+"""Checks of `allocate_<op>`. Each raises a ValueError that names the op, the operand, what was expected and what was given.
 
-`who`: "layer_norm: w". `source`: where the expected value comes from, " (from x)". The wording is that of
+`who`: "layer_norm: w". `source`: where the expected value comes from, " (from x)". The texts are those of
 `tritongen/ir/messages.py`.
 """
 

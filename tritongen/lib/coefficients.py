@@ -1,9 +1,9 @@
-"""What kernels reach on a GPU, which `estimates.py` goes by: as measured here, as calibrated, or scaled from an H200's.
+"""The speed of kernels on a GPU, for `estimates.py`: calibrated, measured by us, or scaled from an H200's.
 
-own = coefficients(gpu)               # of the first of these three that there is
-calibrated()["NVIDIA L40S"]           # where somebody ran `tritongen calibrate`
+own = coefficients(gpu)               # the first of these three that exists
+calibrated()["NVIDIA L40S"]           # from `tritongen calibrate`
 measured()["NVIDIA H200"].products["descriptors", 2]
-scaled(gpu).memory                    # of another one, by what its driver says
+scaled(gpu).memory                    # of another GPU, from its driver's numbers
 """
 
 from __future__ import annotations

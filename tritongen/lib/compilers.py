@@ -1,8 +1,8 @@
-"""What the compilers below Triton get wrong on NVIDIA's GPUs, mended in the text that passes between them.
+"""Works around faults of the compilers below Triton on NVIDIA GPUs, by changing the text that passes between them.
 
-    lib.mend_compilers()     # before a module's kernels are compiled: by `runtime.op`, and by `replayed` in one that stands alone
+    lib.mend_compilers()     # before a module's kernels are compiled: `runtime.op` calls it, or `replayed` in a standalone module
 
-Kernels of the whole process go by it. Triton's cache has them under keys of their own: what it holds from before is not taken.
+It affects all kernels of the process. Triton's cache stores them under keys of their own, so older entries are not used.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Copies of operands, by one kernel: where strides allow no view, and where a descriptor takes no tiles of them.
+"""Copies of operands, by one kernel: if strides allow no view, or a descriptor cannot take their tiles.
 
-    x = reshaped(x, batch, D)      # a view where there is one
-    x, t = flattened(x, t)         # the same, of elements that may come in any order
+    x = reshaped(x, batch, D)      # a view if there is one
+    x, t = flattened(x, t)         # the same, for elements that may come in any order
     x = packed(x)                  # [..., rows, cols], rows at multiples of 16 bytes
     x = in_lines(x)                # the elements of the last dim next to each other
     w = converted(w, x.dtype)
 
-On an H200 they move 3.3 TB/s of bf16, torch's
-copy 1.7 where rows are not aligned, and 0.6 where it transposes.
+On an H200 they move 3.3 TB/s of bf16. torch's copy moves 1.7 if rows are not aligned, and 0.6 if it transposes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Tiles by tensor descriptor: which operands have such, the descriptors themselves, and copies where there are none.
+"""Tiles by tensor descriptor: which operands can have one, the descriptors, and copies for the others.
 
     if takes_tiles(x, w):
         x_tiles, trans_x = tiles(x, BLOCK_M, BLOCK_K)    # x [..., rows, cols]
-        y_tiles = tiles_to_store(y, BLOCK_M, BLOCK_N)     # None where pointers store y
+        y_tiles = tiles_to_store(y, BLOCK_M, BLOCK_N)     # None if y is stored through pointers
 
-A descriptor wants rows that are contiguous and begin at multiples of 16 bytes.
+A descriptor needs rows that are contiguous and start at multiples of 16 bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a call asks of its GPU.
+"""Properties of the GPU of a call.
 
 gpu = lib.gpu(x.device)
 gpu.sms, gpu.shared                   # multiprocessors, KiB of shared memory

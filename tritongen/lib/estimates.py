@@ -1,4 +1,4 @@
-"""How long a product or a convolution takes on a GPU, by a model: what `choose_<step>` compares its variants by.
+"""Models of the time of a product and of a convolution on a GPU. `choose_<step>` compares its variants by them.
 
 call = (1, M, N, K), itemsize, stored_bytes, copied, transposed, vectorized, tf32x3, gpu
 product_us(call, tile(128, 256, 64, 8, 3, PROGRAMS=1), "descriptors")      # microseconds

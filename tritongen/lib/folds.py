@@ -1,7 +1,7 @@
-"""What reductions combine with, and the states of folds that one pass over a row takes together.
+"""Combine functions of reductions, and the states of folds that one pass over a row computes together.
 
-`tl.reduce` and `tl.associative_scan` take these by name. A state is one number a row, a tile's parts side by side
-along axis 1; merging takes the parts of all programs that shared a row.
+`tl.reduce` and `tl.associative_scan` take these by name. A state is one number per row, with the parts of a tile side by side
+along axis 1. Merging takes the parts of all programs that shared a row.
 """
 
 import triton

@@ -1,6 +1,6 @@
-"""Operators and functions that Triton lacks, or has otherwise than torch: division that floors, powers of integers, sqrt.
+"""Operators and functions that Triton lacks or defines differently from torch: floor division, integer powers, sqrt.
 
-Each works on f32 and f64 alike, since one kernel source serves both.
+Each works on f32 and f64, because one kernel source serves both.
 """
 
 import triton

@@ -1,12 +1,12 @@
-"""How a result lies in memory: as that of torch's own op would, and where parts of it are left. What `allocate_<op>` calls.
+"""Allocates results in the layout that torch's own op would use. `allocate_<op>` calls it.
 
 y = lib.empty(x.shape, x.dtype, x, z)                   # pointwise: as TensorIterator orders dims
-y = torch.empty(shape, memory_format=lib.memory_format(x, w))     # channels last where x or w is
+y = torch.empty(shape, memory_format=lib.memory_format(x, w))     # channels last if x or w is
 
-and what `launch_<step>` makes for its kernels:
+`launch_<step>` allocates the parts of sums:
 y_parts = lib.workspace(config, (M, N), torch.float32, x.device)
 
-On CPU tensors, where torch computes the result, it may be a view of an operand:
+On CPU tensors torch computes the result, which may be a view of an operand:
 return lib.apart(flatten_torch(x), x)
 """
 

@@ -1,16 +1,16 @@
-"""What a module that imports nothing of tritongen has in place of `runtime/replay.py`: less, for the same end.
+"""Replays calls of a standalone module. It does less than `runtime/replay.py`, for the same purpose.
 
-    @replayed(f32_precision, "matmul", tiles=tiles_like)    # what it asks; where it has descriptors
+    @replayed(f32_precision, "matmul", tiles=tiles_like)    # what it asks; `tiles` if it has descriptors
     def matmul(a, b): ...
 
-    matmul(a, b); matmul(a, b)                              # the second call of a kind is noted
-    matmul(c, d)                                            # from then on: allocate, launch, return
+    matmul(a, b); matmul(a, b)                              # the second call of a kind is recorded
+    matmul(c, d)                                            # later calls: allocate, launch, return
 
-Known for Triton 3.6 and 3.7 on CUDA: a kernel is launched as its JIT does it once it has found it, by
-`CompiledKernel.run`. Any other, and a call that does more than allocate and launch, runs as it is written.
+It works with Triton 3.6 and 3.7 on CUDA: a kernel is launched by `CompiledKernel.run`, as Triton's JIT does once it has found the
+kernel. With any other version, or if a call does more than allocate and launch, the function runs as written.
 
-Not here, but in the runtime's: numbers that change with each call, what torch copies, and functions of the module that
-somebody replaces: what is known stays so.
+Unlike the runtime's replay it does not handle numbers that change with each call, copies by torch, or functions of the module
+that you replace later.
 """
 
 from __future__ import annotations

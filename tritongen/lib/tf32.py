@@ -1,4 +1,4 @@
-"""f32 as two TF32 numbers, what tensor cores multiply: a product of f32 is three of those."""
+"""Splits f32 into two TF32 numbers, which tensor cores multiply. A product of f32 is three TF32 products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs that are measured: what a module of `tritongen build --autotune` has beside `triton.autotune`.
+"""Measured configs: what a module of `tritongen build --autotune` needs beside `triton.autotune`.
 
     @triton.autotune(
         configs=lib.with_blocks(triton.Config(...), ..., a_tiles=("BLOCK_M", "BLOCK_K", "TRANS_A")),
@@ -6,9 +6,9 @@
         prune_configs_by={"early_config_prune": lib.tiles_within(BLOCK_M="M", BLOCK_N="N")},
     )
 
-    lib.tuned(matmul_tiles, grid, config)(a, b, c, ...)     # where `matmul_tiles[grid](a, b, c, ..., **config)` stood
+    lib.tuned(matmul_tiles, grid, config)(a, b, c, ...)     # in place of `matmul_tiles[grid](a, b, c, ..., **config)`
 
-Any config of a table gives the same results: which one a call takes is only a question of time.
+All configs of a table give the same results. They differ only in speed.
 """
 
 from __future__ import annotations

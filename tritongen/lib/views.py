@@ -1,4 +1,4 @@
-"""Tensors of any dims as kernels with three dims walk them."""
+"""Views of tensors of any rank with the three dims that kernels use."""
 
 from __future__ import annotations
 

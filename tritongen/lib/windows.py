@@ -1,4 +1,4 @@
-"""Elements of a line that neighbouring lanes share, taken apart in registers: what windows slide over."""
+"""Splits lines in registers into the elements that windows of neighbouring lanes share."""
 
 import triton
 import triton.language as tl

@@ -1,11 +1,15 @@
-"""The proof: tests that follow from a spec alone, and what they found.
+"""The proof: tests that follow from a spec alone, and their findings.
 
     result = check_spec(Path("specs/softmax.op"), device="cpu", examples=100)
     result.ok, str(result), result.report
 
-Examples are drawn from the op (`cases`), answers bounded by an oracle in f64 (`oracle`), every variant
-is forced (`variants`) on poisoned, fenced outputs (`guarded`), derived gradients too (`gradients`). `crosscompile` builds the kernels for
-GPUs that are not there, `lowered` a few of them with every check. Importing this imports neither torch nor triton.
+- `cases` draws examples from the op.
+- `oracle` bounds the right answers in f64.
+- `variants` forces every variant, on poisoned, fenced outputs (`guarded`).
+- `gradients` does the same for derived gradients.
+- `crosscompile` builds the kernels for other GPUs, `lowered` a few of them with every check.
+
+Importing this imports neither torch nor triton.
 """
 
 from __future__ import annotations

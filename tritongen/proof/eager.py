@@ -1,8 +1,8 @@
-"""The accuracy of torch's own function on a call: no kernel is to be much worse.
+"""The accuracy of torch's own function on a call. No kernel may be much worse.
 
-    against_torch(op, ops.softmax, args, got, wanted, "normal")   # what is wrong, None where nothing is
+    against_torch(op, ops.softmax, args, got, wanted, "normal")   # the problem, or None
 
-Not here: what a kernel may be off by itself (`oracle.py`).
+`oracle.py` bounds the error of a kernel by itself.
 """
 
 from __future__ import annotations

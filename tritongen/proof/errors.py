@@ -1,8 +1,8 @@
-"""Errors beside values: how far apart numbers are, and what else a number with an error may be.
+"""Error bounds beside values: how far apart numbers are, and which other values a number with an error may have.
 
-    farthest(value, [f(x) for x in moved(v, e)])    # the error of f(v), where v may be off by e
+    farthest(value, [f(x) for x in moved(v, e)])    # the error of f(v), if v has the error e
 
-An error is 0 where a value is exact, inf where anything goes. Not here: where they come from (`oracle.py`).
+An error is 0 for an exact value, and inf if any value is allowed. `oracle.py` computes them.
 """
 
 from __future__ import annotations

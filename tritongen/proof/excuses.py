@@ -1,8 +1,8 @@
-"""What the kinds of kernels that a candidate launches may answer beside what the oracle expects.
+"""Answers that are right beside the expected one, by the kinds of kernels that a candidate launches.
 
     excused(candidate, args, "y", got, expected)    # Verdict(ok=True): each element is right in one of these ways
 
-Not here: what is expected (`oracle.py`), comparing (`judge.py`).
+`oracle.py` computes what is expected, and `judge.py` compares.
 """
 
 from __future__ import annotations

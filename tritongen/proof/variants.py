@@ -1,11 +1,11 @@
-"""Every way to run an op, forced: a module's `choose_<step>` functions answer as told.
+"""Forces every way to run an op: a module's `choose_<step>` functions answer as told.
 
     for way in ways(plan):
         with forced(module, plan, way, small=True):
             module.softmax(x)
 
-`small` shrinks the blocks, so that small shapes meet several tiles, loops and parts. Not here: which
-variant a call would choose (`tritongen.trace`).
+`small` shrinks the blocks, so that small shapes meet several tiles, loops and parts. `tritongen.trace` says which variant a
+call would choose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An op in torch: what its body means, and what its `ref` says that it equals.
+"""Prints an op in torch: its body, and its `ref`.
 
-Input: an op. Output: lines of Python that import nothing but torch:
+Input: an op. Output: lines of Python that import only torch:
 
     def softmax_reference(x: torch.Tensor) -> torch.Tensor:
         T = x.dtype
@@ -15,9 +15,9 @@ Input: an op. Output: lines of Python that import nothing but torch:
         y = torch.softmax(x, dim=-1)
         return y.to(T)
 
-The reference goes line by line (`nests.py`) and is what the spec means. A `ref` is a claim, which
-`tritongen check` tests; CPU tensors go through it where there is one, because it is faster. The arguments
-have been checked: the public function allocates first.
+The reference goes line by line (`nests.py`), and is the meaning of the spec. A `ref` is a claim, which `tritongen check`
+tests. CPU tensors run it if there is one, because it is faster. The arguments are checked already: the public function
+allocates first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which sums of a reference are einsums, and which values it has room for.
+"""Finds the sums of a reference that are einsums, and the values that it has room for.
 
 Input: a reducer. Output: the two factors of its product and the dims that each has, by index:
 
     sum[k](relu(a[m, k] * s[k]) * b[k, n])      Operand(relu(a * s), (m, k)), Operand(b, (k, n))
 
-Every factor goes to one of two operands, and both have all dims that are summed: the terms stay those of
-the spec, so an infinity or a NaN in one of them does what the spec says. Not here: text (`nests.py`).
+Every factor goes to one of two operands, and both have all summed dims. So the terms stay those of the spec, and an infinity or a
+NaN in one of them does what the spec says. `nests.py` prints the text.
 """
 
 from __future__ import annotations

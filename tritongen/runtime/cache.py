@@ -1,6 +1,7 @@
-"""The per-user cache folder: ours alone, or not used. Generated texts, tuned configs and coefficients lie there.
+"""The per-user cache folder. It holds generated texts, tuned configs and coefficients.
 
-Whatever is wrong with it costs what would have been stored, and one warning: no op needs it.
+It must belong to this user alone; otherwise it is not used. No op needs it: a problem costs what would have been stored, and
+one warning.
 """
 
 from __future__ import annotations

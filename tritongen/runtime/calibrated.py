@@ -1,9 +1,9 @@
-"""Coefficients that somebody had measured with `tritongen calibrate`, in place of those that were measured on other GPUs.
+"""Coefficients that `tritongen calibrate` measured on this machine, in place of those of other GPUs.
 
     <user cache>/tritongen/gpus/NVIDIA_L40S.json
 
-`install` is called when a generated op is decorated, and looks once. What is stored is only numbers, in the rows that
-`lib.Coefficients` has; a file that holds anything else is ignored with one warning.
+`install` is called when a generated op is decorated, and looks once. A file holds only numbers, in the rows of
+`lib.Coefficients`. A file with anything else is ignored, with one warning.
 """
 
 from __future__ import annotations

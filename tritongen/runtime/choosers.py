@@ -1,11 +1,10 @@
-"""`choose_<step>` of a generated module as a tree: its branches, its free knobs, one branch moved first.
+"""`choose_<step>` of a generated module as a tree: its branches, its free knobs, and the same with one branch moved first.
 
     steps = choosers(source, "softmax")
     steps["softmax"].knobs("loop")                         # {"ROWS": ..., "BLOCK": ..., "num_warps": ...}
     steps["softmax"].with_first("loop", {"BLOCK": 2048}, vars(module))      # another `choose`
 
-The module's text is its own; what is put into it are whole numbers. Not here: where they come from
-(`tuned.py`).
+The text comes from the module itself. Only whole numbers are put into it (`tuned.py`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What functorch makes of a generated op: one more batch dim under vmap, the op itself of a tangent.
+"""A generated op under functorch: one more batch dim under vmap, and forward mode for linear ops.
 
     transformed("softmax", overload, setup_context, pull, names, batch, linear=())(x)
 
-Where each element of the batch dims is computed by itself (`Batch`), a dim that vmap maps is one batch dim more:
-one launch. Else, and where an operand without batch dims is mapped, the op runs for one entry after the other.
-Where an op is linear in some operands, its forward-mode derivative is the op, called on their tangents.
+- If the elements of the batch dims are independent (`Batch`), a dim that vmap maps is one more batch dim: one launch.
+- Otherwise, and if an operand without batch dims is mapped, the op runs once for each entry.
+- If an op is linear in some operands, its forward-mode derivative is the op, called on their tangents.
 
-Not here: who asks (`registry.py`), reverse mode (`gradients.py`).
+`registry.py` calls this module. `gradients.py` handles reverse mode.
 """
 
 from __future__ import annotations

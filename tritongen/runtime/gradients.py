@@ -1,14 +1,14 @@
-"""How autograd runs the gradient of a generated op: what the forward call saves, what the backward calls.
+"""Runs the gradient of a generated op under autograd: what the forward saves, and what the backward calls.
 
     keep, pull = keep_and_pull(vars(module), ("x",), "softmax_backward", wrt=("x",), outputs=("y",))
 
-The gradient is an op of the same module, found by its name when it is first wanted. An op that computes what its
-gradient would compute again has a twin that gives this too, and runs in its place (`first_results`). Its parameters say what is
-saved: operands, scalars and constants of the op, its outputs, and `dy`, the gradient of output y. What
-autograd does not ask for is not computed, where the gradient has flags for it. It has the batch dims of the
-whole call: here it is summed to an operand that was broadcast.
+The gradient is an op of the same module. It is found by its name when it is first wanted. If the forward would have to be computed again,
+a second form of the op also returns the values that the gradient needs, and runs in the op's place (`first_results`). The
+parameters of the gradient say what is saved: operands, scalars, constants and outputs of the op, and `dy`, the gradient of
+output y. If the gradient has flags, only what autograd asks for is computed. The gradient has the batch dims of the whole
+call; here it is summed to the shape of a broadcast operand.
 
-Not here: the torch op, and replays (`registry.py`); what a standalone module has for it (`lib/alone.py`).
+`registry.py` registers the torch op and replays. `lib/alone.py` does this for standalone modules.
 """
 
 import functools

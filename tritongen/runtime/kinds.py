@@ -1,13 +1,14 @@
-"""Which calls are alike: those that allocate and launch the same, whatever their tensors hold.
+"""Decides which calls are alike: they allocate and launch the same, whatever their tensors hold.
 
-    kind = kind_of(values, varies)              # to count by; None for a call that is not replayed
-    fits = likeness(values, varies, function)   # of such a call, where it is made
-    fits(others)                                # the operands' pointers, or None: of another kind
+    kind = kind_of(values, varies)              # a key to count by; None for a call that is not replayed
+    fits = likeness(values, varies, function)   # a test for such calls
+    fits(others)                                # the operands' pointers, or None for a call of another kind
 
-Calls are alike where dtypes, shapes, strides, the device, the alignment of pointers, which of them are the same
-and every number that may decide something are equal, and the functions of the module are those that were there.
-A replay asks at every call: torch.compile's own guard looks at all tensors at once, ten times as fast as Python.
-That guard also tells states of torch apart which dispatch by keys: inference, autocast, functorch, tracing.
+Two calls are alike if these are equal: dtypes, shapes, strides, the device, the alignment of pointers, which tensors are the
+same, and every number that may decide something. The functions of the module must be the same too.
+
+A replay asks at every call. torch.compile's own guard looks at all tensors at once, ten times as fast as Python. It also
+distinguishes the states of torch that dispatch by keys: inference, autocast, functorch, tracing.
 """
 
 from __future__ import annotations

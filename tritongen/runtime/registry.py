@@ -1,14 +1,15 @@
-"""The decorator of a generated op: the function itself where that is right, else a registered torch op.
+"""The decorator of a generated op. It calls the function itself if that is right, else a registered torch op.
 
     @runtime.op("specs/softmax.op", lib=1, allocate=allocate_softmax, reference=softmax_reference)
     def softmax(x: torch.Tensor) -> torch.Tensor: ...
 
-A plain eager call runs the function, or launches what it launched for a like call (`replay.py`).
-A call that wants a gradient does the same behind an autograd.Function. torch.compile, export, fake tensors,
-functorch, forward-mode AD, tracing and tensor subclasses go to the torch op `tritongen::softmax_<hash>`, whose
-fake implementation is `allocate`. The hash is that of the module's text, so one text is registered once.
+- A plain eager call runs the function, or repeats what it launched for a similar call (`replay.py`).
+- A call that wants a gradient does the same behind an autograd.Function.
+- torch.compile, export, fake tensors, functorch, forward-mode AD, tracing and tensor subclasses use the torch op
+  `tritongen::softmax_<hash>`, whose fake implementation is `allocate`.
 
-Not here: checks and launches (the generated function), what a gradient saves and calls (`gradients.py`).
+The hash is that of the module's text, so one text is registered once. The generated function checks and launches.
+`gradients.py` says what a gradient saves and calls.
 """
 
 from __future__ import annotations

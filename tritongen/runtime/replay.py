@@ -1,19 +1,17 @@
-"""Replay: a call like one that was noted before launches what that one launched, and does nothing else.
+"""Replay: a call like a recorded one launches what that one launched, and does nothing else.
 
     call = Replay(function, params_of(function)).over(otherwise)
     call((x, w, 1e-5))    # the first call of its kind runs the function
-    call((x, w, 1e-5))    # the second one too, and what it does is noted
-    call((x, w, 1e-6))    # from then on: allocate, launch, return
+    call((x, w, 1e-5))    # the second one runs it too, and is recorded
+    call((x, w, 1e-6))    # later calls: allocate, launch, return
 
-Which calls are of one kind is in `kinds.py`; the precision of f32 is part of it. The generated function stays
-the only place that checks, allocates and chooses; nothing about an op is known here. A call in a state of torch
-or Triton in which more is asked for than launches, or something else, is never noted or replayed.
+`kinds.py` decides which calls are of one kind; the precision of f32 is part of it. Only the generated function checks,
+allocates and chooses. This module knows nothing about an op. A call is never recorded or replayed in a state of torch or
+Triton that asks for more than launches, or for something else.
 
-What Triton reads from its environment at each launch (TRITON_DEBUG and the like) is read when a call
-is noted, and no more.
+What Triton reads from its environment at each launch (TRITON_DEBUG and the like) is read only when a call is recorded.
 
-Not here: what is noted, and what a replay is made of (`tape.py`); how a compiled kernel is launched
-without its JIT (`held.py`).
+`tape.py` records a call and makes its replay. `held.py` launches a compiled kernel without its JIT.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The parameters of a generated function, and the values of a call as a torch op takes them: all by position.
+"""The parameters of a generated function, and the values of a call in the form of a torch op: all by position.
 
 params = params_of(layer_norm)
 f"layer_norm({slots(params, ())}) -> {results(annotation)}"     # Tensor a0, ..., float a3, Tensor? a3_tensor
-split("layer_norm", params, (x, w, b), {"eps": eps})             # what that op takes: a scalar twice
+split("layer_norm", params, (x, w, b), {"eps": eps})             # the values of that op: a scalar twice
 merge(params, values)                                            # and back
 """
 

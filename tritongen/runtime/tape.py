@@ -1,15 +1,14 @@
-"""What one call of a generated function does, noted, and the same as a function that does only that.
+"""Records one call of a generated function, and makes a function that does only what was recorded.
 
     tape = Tape(values, varies)
     result = tape.record(function)     # runs it
     play, text = tape.played(function, result)
     text                               # def play(values, pointers): ...
 
-Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the
-kernels' `run` shows the launches. A tape refuses what it cannot repeat: an op that it does not know, a
-result that no launch wrote, an argument that is no place of an operand or an allocation. What is played holds
-text, numbers and compiled kernels, and no tensor. Of a kernel that is tuned it sees the launch that its table led to; a
-call that measures configs is left to be noted `again`.
+Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the kernels' `run` shows
+the launches. A tape refuses what it cannot repeat: an unknown op, a result that no launch wrote, an argument that is not a
+place in an operand or an allocation. A replay holds text, numbers and compiled kernels, and no tensor. Of a tuned kernel it records
+the launch that its table chose. A call that measures configs is recorded `again` later.
 """
 
 from __future__ import annotations

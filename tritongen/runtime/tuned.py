@@ -1,15 +1,14 @@
-"""Choices that somebody had measured with `tritongen tune`, in place of those of the plan.
+"""Choices that `tritongen tune` measured on this machine, in place of those of the plan.
 
     <user cache>/tritongen/tuned/softmax_<digest>.json
 
-An entry says, for one device, torch, Triton, dtypes and shape bucket (sizes up to the next power of
-two), which variant of a step runs and with which tiles, warps and stages. What follows from the
-sizes of a call (how wide a row is, how it is cut) is never stored: a tuned `choose` is the module's
-own with the branch of that variant moved first and its free knobs replaced, condition and all.
+An entry says which variant of a step runs, and with which tiles, warps and stages. It holds for one device, torch, Triton, dtypes and shape bucket
+(sizes rounded up to a power of two). What follows from the sizes of a call, such as the width of a row, is never stored. A tuned
+`choose` is the module's own, with the branch of that variant moved first and its free knobs replaced. Its condition stays.
 
-`install` is called when a generated op is decorated. Where nothing is stored it costs one look at the
-folder, and a call costs nothing. What is stored is only numbers, each held to a range; a file that
-holds anything else is ignored with one warning, and so is a config that does not run.
+`install` is called when a generated op is decorated. If nothing is stored, that costs one look at the folder, and a call costs
+nothing. A file holds only numbers, each checked against a range. A file with anything else is ignored with one warning, and so is a
+config that does not run.
 """
 
 from __future__ import annotations

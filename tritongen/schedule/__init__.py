@@ -1,7 +1,7 @@
-"""Nests to a `Plan`: PASSES, canonical form, groups, steps. Every decision is data, with its reason; no text.
+"""Turns nests into a `Plan`: passes, canonical form, groups, steps. Every decision is data, with its reason.
 
-`plan_op(op)` is the whole of it; `only="nest"` plans every step as the general nest, which the
-tests compare all others with, `only="fused"` chains of products as one kernel (`classes/fused.py`).
+`plan_op(op)` does all of it. `only="nest"` plans every step as the general nest, with which the tests compare all other
+kernels. `only="fused"` plans chains of products as one kernel (`classes/fused.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Why two steps are two: what keeps a group from running in the step of one that it reads from.
+"""Explains why two steps are separate: what keeps a group out of the step that it reads from.
 
     apart(groups)    # [(), ((0, "`max` over j needs s_sum whole, and it is made in tiles of (i, j)"),)]
 
-Read off the groups that were found, for people (`explain`): grouping itself (`group.py`) only tries.
+`explain` shows this. It is derived from the groups that `group.py` found.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Nests in the form that kernels are recognised in: one reducer a nest, at its root.
+"""Brings nests into the form in which kernels are recognised: one reducer a nest, at its root.
 
-Input: a verified op. Output: nests where every body is either one `Reduce` whose own body has no
-reducer, or pointwise. Reducers inside expressions become temporaries of their own, so
+Input: a verified op. Output: nests. Each body is one `Reduce`, whose own body has no reducer, or is pointwise. Reducers
+inside expressions become temporaries of their own:
 
     y[n, d] = e[n, d] / sum[k](e[n, k])    is    y_sum[n] = sum[k](e[n, k]);  y[n, d] = e[n, d] / y_sum[n]
 
-Indices that walk the same dim of the same tensor get one name in all nests. Nothing is fused here, and no index is
-split (`digits.py`).
+Indices over the same dim of the same tensor get one name in all nests. Nothing is fused here, and no index is split
+(`digits.py`).
 """
 
 from __future__ import annotations

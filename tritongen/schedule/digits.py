@@ -1,8 +1,8 @@
-"""Indices as numbers of two digits: an index read through `// q` and `% q` as two, and two as the one that they make.
+"""Splits an index that is read through `// q` and `% q` into two digits, and joins two digits into one index.
 
     y[n, f] = x[n, f] * gain[f // q]      is      y[n, f1 * q + f0] = x[n, f1 * q + f0] * gain[f1]
 
-Input and output: canonical nests. A norm over groups of channels wants digits, a product behind it their number.
+Input and output: canonical nests. A norm over groups of channels needs digits; a product behind it needs one index.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What variants ask `lib.estimates`, what all of a step tell it of a call, and in which order a call asks them.
+"""The arguments of `lib.estimates`: those of one variant, those that all variants of a step share, and their order.
 
 of_convolution("taps", TAPPED, "padded_bytes", 2)      # of one variant
 sizes, others = shared(step)                           # ("1", "M", "N", "K"), ("itemsize", "stored_bytes", ...)

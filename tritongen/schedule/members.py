@@ -1,7 +1,7 @@
 """The members of a group and what they read, as one tile computes them.
 
-Input: canonical nests. Output: the lines of a kernel in dependency order, pointwise temporaries pasted
-where a tile cannot hold them. What makes a kernel of them is each class's business (`classes/`).
+Input: canonical nests. Output: the lines of a kernel in dependency order. Pointwise temporaries are pasted where a tile
+cannot hold them. Each class makes its kernel from them (`classes/`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Paired folds: two folds of one row, the second waiting for the first, that one pass can take together.
+"""Paired folds: two folds of one row, the second depending on the first, that one pass can compute together.
 
-    m = max[d](x)         s = sum[d](exp(x - m))       softmax and its kin
+    m = max[d](x)         s = sum[d](exp(x - m))       softmax and similar
     m = mean[d](x)        q = sum[d]((x - m)**2)       mean and variance
 
-A pass in blocks keeps the state of both and merges each block's into it, since the second fold over two
-blocks follows from those over each and the firsts. What a kind is, algebraically, is its matcher here; the text
-of its steps is its row in `emit/folds.py`. Every other pair of folds takes one pass each.
+A pass in blocks keeps the state of both folds, and merges the state of each block into it. It can, because the second fold over two
+blocks follows from those over each block and from the first folds. The matchers here define a kind algebraically. The text of its
+steps is its row in `emit/folds.py`. Every other pair of folds takes one pass each.
 
-`mean` is a sum and a division elsewhere. In rows it is a fold of its own (`means.py`), so that what is left of large
-terms that are near one another has all its digits: x - mean(x) of a constant row is 0, and not what the sum lost.
+Elsewhere `mean` is a sum and a division. In rows it is a fold of its own (`means.py`), so that differences from it keep all their
+digits: x - mean(x) of a constant row is 0.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The plan of one op: data only, every decision with its reason.
 
-An op runs as *steps*, one after another; a step computes some stored values (outputs, or
-temporaries in scratch storage) and lists *variants*: ways to run it, each with a condition, a
-config and launches. First match wins and the last variant is universal. Conditions, configs, grids
-and scratch shapes are size expressions in the language (`Rule`): `emit` prints them as Python,
-`explain` and the tests evaluate them, nobody `eval`s them.
+An op runs as *steps*, one after another. A step computes some stored values (outputs, or temporaries in scratch memory). It
+lists *variants*: ways to run it, each with a condition, a config and launches. The first variant whose condition holds is taken,
+and the last one is always right. Conditions, configs, grids and scratch shapes are size expressions in the language
+(`Rule`): `emit` prints them as Python, and `explain` and the tests evaluate them without `eval`.
 
-No Triton text is here. What each skeleton does with a kernel is in its template.
+A plan holds no Triton text. The template of a skeleton says what it does with a kernel.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which entries of a config decide how fast a kernel is and nothing else, and values to try for them.
+"""The entries of a config that only decide how fast a kernel is, and values to try for them.
 
     free(step, kernel)     # ("ROWS", "num_warps", "num_stages"): the kernel is right with any value of these
     table(step, kernel)    # ({"ROWS": 8, "num_warps": 1, "num_stages": 3}, ...): what the rules give in calls of all kinds
 
-The proof forces other values than the rules give on all entries but those that a kernel asks for (`proof/variants.py`).
-`build --autotune` prints tables of what is free (`emit/tuning.py`), as far as nobody but the kernel goes by it: scratch,
-other launches and other entries do not follow what is measured.
+The tests force other values on all entries, except for those that a kernel needs (`proof/variants.py`). `build --autotune`
+prints tables of free entries (`emit/tuning.py`), if only the kernel depends on them: scratch, other launches and other
+entries do not follow what is measured.
 """
 
 from __future__ import annotations

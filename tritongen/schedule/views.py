@@ -1,8 +1,8 @@
-"""How a tile sees a tensor: as a reshaped view with one stride per run of digits.
+"""How a tile sees a tensor: as a reshaped view with one stride for each run of digits.
 
-`x[n, g * Cg + c, h, w]` over the axes row = (n, g) and col = (c, h, w) is the 2-D view
-[N * groups, Cg * H * W]: neighbouring digits of one axis, in order, are one run. A tensor that is
-read in another way (an offset, a reversal, a window, a fill) has no view and is addressed dim by dim.
+`x[n, g * Cg + c, h, w]` over the axes row = (n, g) and col = (c, h, w) is the 2-D view [N * groups, Cg * H * W]:
+neighbouring digits of one axis, in order, are one run. A tensor that is read in another way (an offset, a reversal, a window, a
+fill) has no view, and is addressed dim by dim.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The operands of a contraction, as descriptors see them: which lie in memory as tiles, what is copied first.
+"""The operands of a contraction, as descriptors see them: which lie in memory as tiles, and what is copied first.
 
-Input: a group of the class `contraction` and its axes. Output: the `View`s of its factors' operands and of
-its outputs that are matrices of tiles, and the copies (`Pack`) of factors that are converted once. Also,
-in which dtype two factors are multiplied.
+Input: a group of the class `contraction` and its axes. Output: the `View`s of its factors' operands and of its outputs
+that are matrices of tiles, the copies (`Pack`) of factors that are converted once, and the dtype in which two factors are
+multiplied.
 """
 
 from __future__ import annotations

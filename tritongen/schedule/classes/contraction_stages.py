@@ -1,11 +1,11 @@
-"""What shared memory a program of a contraction asks for, and how many stages of its loop fit in it.
+"""The shared memory that a program of a contraction needs, and how many stages of its loop fit in it.
 
     sum[k](x[m, k] * g[m, k] * w[k, n])     two tiles of BLOCK_M x BLOCK_K a stage, and one of BLOCK_K x BLOCK_N
     sum[k](x[m, k] * f16(w[k, n]))          w of f32: a tile of it has twice the bytes of what is multiplied
-    sum[k](x[m, k] * w[k, n]) + h[m, n]     h on its way to the registers that the sums are in, and what is stored
+    sum[k](x[m, k] * w[k, n]) + h[m, n]     h, on its way to the registers of the sums, and what is stored
 
-Input: a contraction's `Step`, whose configs are for one tile of each factor as it is multiplied. Output: the same,
-with fewer stages where shared memory would not hold them. `tune` leaves out what would not fit by the same count.
+Input: a contraction's `Step`, whose configs assume one tile of each factor as it is multiplied. Output: the same step, with
+fewer stages where shared memory would not hold them. `tune` leaves out what does not fit, by the same count.
 """
 
 from __future__ import annotations

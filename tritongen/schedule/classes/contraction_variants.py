@@ -1,8 +1,8 @@
-"""How a contraction runs: the tiles of each variant, and what its estimate asks.
+"""The variants of a contraction: the tiles of each, and the arguments of its estimate.
 
-Input: a group of the class `contraction`. Output: its `Step`. Operands that lie in memory as tiles
-are (one dim of m or n, one of k) may be loaded by tensor descriptors, and the variant of the least
-estimate runs (`lib.estimates`); all others through pointers, by rules of their own (`when`).
+Input: a group of the class `contraction`. Output: its `Step`. Operands that lie in memory as tiles (one dim of m or n, one
+of k) may be loaded by tensor descriptors. Then the variant with the least estimate runs (`lib.estimates`). All others are
+loaded through pointers, by rules of their own (`when`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A convolution whose window is one tap that stays in place: a product of matrices, said at the call.
+"""A convolution whose window is one tap that stays in place: a product of matrices, found at the call.
 
     y[n, f, p, q] = sum[c, r, s](x[n, c, p * stride + r - pad, ...] * w[f, c, r, s])
 
-is y[n, f, p, q] = sum[c](x[n, c, p, q] * w[f, c]) where r and s have one value, stride is 1 and pad 0: its
-rows are the positions of all images (`rows`, where channels are stored last in everything that has
-positions) or of one image at a time (`planes`). Nothing is gathered, and nothing packed.
+is y[n, f, p, q] = sum[c](x[n, c, p, q] * w[f, c]) if r and s have one value, stride is 1 and pad is 0. Its rows are the
+positions of all images (`rows`, if channels are stored last in everything that has positions) or of one image at a time
+(`planes`). Nothing is gathered or packed.
 """
 
 from __future__ import annotations

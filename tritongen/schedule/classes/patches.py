@@ -2,11 +2,10 @@
 
     x[n, c, p * stride + r * dil - pad, q * stride + s * dil - pad]
 
-At one tap a patch of places reads a patch of x, moved by the tap: a tile of a descriptor with the channels
-innermost. What a descriptor reads outside of the tensor is zero, and that is the padding. Where places step
-over elements, the descriptor sees every stride-th one, and which of them comes first is an offset along its
-last dim: p * stride + rest is p + rest // stride, rest % stride rows on. Operands that no patch can be
-read from (fills other than 0, computed factors) go through pointers.
+At one tap, a patch of places reads a patch of x that is moved by the tap: a tile of a descriptor with the channels
+innermost. A descriptor reads zeros outside of the tensor, which are the padding. With a stride, the descriptor sees every
+stride-th element, and the first of them is an offset along its last dim: p * stride + rest is p + rest // stride,
+rest % stride rows on. Operands that no patch can be read from (fills other than 0, computed factors) go through pointers.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     sum[e < E, k](where(off[e] <= m and m < off[e + 1], x[m, k] * w[e, k, n], 0))     tokens sorted by expert
 
-    sum[e < E, k](where(expert[m] == e, x[m, k] * w[e, k, n], 0))                     rows that name theirs
+    sum[e < E, k](where(expert[m] == e, x[m, k] * w[e, k, n], 0))                     rows that name their segment
 
-Where the segments begin is read on the device, and nothing is assumed of them: they may overlap, be empty, lie in
-any order or leave rows out. A tile of rows looks up which of them may have rows of it, and walks the terms of each
-that has: of sorted rows few tiles meet two. What counts for a row is a mask of the left factor's loads.
+The device reads where segments begin. They may overlap, be empty, lie in any order or leave rows out. A tile of rows finds
+the segments that may have rows of it, and loops over the terms of each. If rows are sorted, few tiles meet two segments. A
+mask of the left factor's loads selects the rows of a segment.
 """
 
 from __future__ import annotations

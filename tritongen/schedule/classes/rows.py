@@ -1,5 +1,6 @@
-"""Rows: reducers that all reduce the same indices (col) and keep the same ones (row), and the
-pointwise nests over row, or over both. Figures are for one H200 unless a comment says otherwise.
+"""Rows: reducers over the same indices (col) that keep the same indices (row), and the pointwise nests over row or over both.
+
+Figures are for one H200 unless a comment says otherwise.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Scans: reducers over `k <= d` (or `<`, `>=`, `>`) where d is kept and the term does not depend on
-it: prefix sums, running maxima, and the pointwise nests over the same box, before and behind them.
+"""Scans: prefix sums, running maxima, and the pointwise nests over the same box, before and behind them.
 
-A scan is written over its own walked index: `sum[k < d](x[n, k])` becomes the terms `x[n, d - 1]` at
-1 <= d < D, and y[n, d] is what the terms up to d combine to. So all scans of a group walk one axis
-in step, whatever their shifts. Figures are for one H200.
+A scan is a reducer over `k <= d` (or `<`, `>=`, `>`), where d is kept and the term does not depend on it. It is written
+over its own scanned index: `sum[k < d](x[n, k])` becomes the terms `x[n, d - 1]` at 1 <= d < D, and y[n, d] combines the
+terms up to d. So all scans of a group run along one axis together, whatever their shifts are. Figures are for one H200.
 """
 
 from __future__ import annotations
@@ -263,5 +262,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
             few,
             launch,
         ),
-        Variant("blocks", "True", "a row is scanned in blocks, or at once if it fits", blocks, launch),
+        Variant(
+            "blocks", "True", "a row is scanned in blocks, or at once if it fits", blocks, launch
+        ),
     )

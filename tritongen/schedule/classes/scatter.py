@@ -1,9 +1,8 @@
-"""Scatters: sums whose terms name where they go, `y[v, d] = sum[n](g[n, d] where idx[n] == v)`.
+"""Scatters: sums whose terms name their place, `y[v, d] = sum[n](g[n, d] where idx[n] == v)`.
 
-What a gather's gradient is. Each term is added once, atomically, at the place that it names: N * D
-additions instead of V * N * D. Their order is not fixed, so floats may differ in their last bits
-from run to run; where torch is asked to be deterministic, and for few places, where the additions
-would queue up, the sum runs as the reduction that it also is.
+The gradient of a gather is one. An atomic add brings each term to its place: N * D additions instead of V * N * D. Their
+order is not fixed, so floats may differ in their last bits from run to run. If torch is asked to be deterministic, or if
+there are few places, where atomic adds would queue up, the sum runs as an ordinary reduction.
 """
 
 from __future__ import annotations
