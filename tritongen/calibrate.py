@@ -77,7 +77,7 @@ class Timed:
 
     @property
     def row(self) -> tuple[str, tuple[str, int]]:
-        """The table that its estimate goes by, and the row there."""
+        """The table that its estimate uses, and the row in it."""
         estimate, itemsize = self.variant.estimate, self.facts["itemsize"]
         assert estimate is not None
         least = 2 if estimate.model == "convolution_us" else 1
@@ -185,7 +185,7 @@ def _forced_call(
 
 
 def by_memory(base: lib.Coefficients, timer: Timer | None = None) -> lib.Coefficients:
-    """With the rates of kernels that memory holds up as many times an H200's as a copy is."""
+    """Scales the rates of memory-bound kernels from an H200's by the ratio of copy speeds."""
     known = lib.measured()["NVIDIA H200"]
     times = ceilings((), timer).copy / H200.copy
     return replace(base, **{name: times * getattr(known, name) for name in RATES})

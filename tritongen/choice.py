@@ -23,7 +23,7 @@ def of_gpu(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def holding(step: Step, facts: Mapping[str, Any]) -> list[Variant]:
-    """The variants whose conditions hold, what is chosen first; the last one of a step takes any call."""
+    """The variants whose conditions hold, the chosen one first. The last variant of a step takes any call."""
     first, compared, others = in_turn(step)
     held = {v.name for v in step.variants if evaluate(v.when, facts)}
     found = sorted(

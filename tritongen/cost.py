@@ -69,7 +69,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What a device can do: copied bytes a second, read plus written, and flops a second by precision."""
+    """The limits of a device: copied bytes per second (read plus written), and flops per second by precision."""
 
     copy: float
     matmul: dict[str, float]
@@ -118,7 +118,7 @@ class KeptCost:
 
 # ---- of a call ----------------------------------------------------------------------------------
 def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
-    """Every operand read once, every output written once: no implementation moves less."""
+    """The least cost of an op: every operand is read once, every output is written once."""
     numbers = call_numbers(plan, args)
     stored = {t.name for t in numbers.op.tensors}
     outputs = {o.name for o in numbers.op.outputs}
@@ -131,7 +131,7 @@ def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
 
 
 def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Iterator[KeptCost]:
-    """Of the plan of an op that keeps values (`autodiff/kept.py`), in the order in which it returns them."""
+    """The cost of each value that an op keeps for its gradient (`autodiff/kept.py`), in the order of its results."""
     numbers = call_numbers(plan, args)
     lines = {n.name: n for n in numbers.op.nests}
     for public, own in zip(plan.op.outputs, numbers.op.outputs, strict=True):
@@ -233,7 +233,7 @@ def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
     nests = {n.name: n for n in kernel.nests}
 
     def reads_it(name: str) -> bool:
-        """Through values over the tile, which no walk keeps for the next."""
+        """Whether a nest reads it, directly or through values over the tile. No pass keeps these for the next one."""
         below = tensors_read(nests[name].body)
         tile = [t for t in below & nests.keys() if {b.index for b in nests[t].box} != row]
         return tensor in below or any(map(reads_it, tile))
@@ -269,7 +269,7 @@ def _share(
     place: int,
     count: int,
 ) -> Iterable[ir.Nest]:
-    """The nests whose work falls to one of several launches: a part's folds, what is left to the last."""
+    """The nests that one of several launches computes: the folds of a part, or the rest in the last launch."""
     if count == 1:
         return nests
     folds = {n.name for n in nests if isinstance(n.body, ir.Reduce)}
@@ -283,7 +283,7 @@ def _share(
 
 
 def nests_of(plan: Plan, step: Step) -> tuple[ir.Nest, ...]:
-    """What a step computes, temporaries that it computes on the way included."""
+    """The nests that a step computes, including temporaries."""
     if step not in plan.steps:
         return step.kernels[0].nests  # a pack
     by_name = {n.name: n for n in plan.nests}
@@ -390,7 +390,7 @@ class CallNumbers:
         return share
 
     def precision(self, nests: Iterable[ir.Nest]) -> str:
-        """What binds the products of a contraction; empty where there is none."""
+        """The precision that limits the products of a contraction. Empty if there are none."""
         read, asked = set(), ""
         for nest in nests:
             match nest.body:

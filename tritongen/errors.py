@@ -151,7 +151,7 @@ class Diagnostic:
 
     @property
     def advice(self) -> str:
-        """What stands behind `help:`."""
+        """The text behind `help:`."""
         if self.fix is None:
             return self.help
         lines = [" ".join(line.split()) for line in self.fix.text.strip().split("\n")]
@@ -223,7 +223,7 @@ def _said(findings: Iterable[Diagnostic]) -> Counter[tuple[str, str]]:
 
 
 def _touches(d: Diagnostic, fix: Fix) -> bool:
-    """Whether the finding, of the corrected text, stands on a line of what was put in."""
+    """Whether a finding of the corrected text is on a line of the fix."""
     if d.span is None:
         return True
     text, end = fix.applied(), fix.span.start + len(fix.text)
@@ -233,7 +233,7 @@ def _touches(d: Diagnostic, fix: Fix) -> bool:
 
 
 def _is_moved(d: Diagnostic, other: Diagnostic, fix: Fix) -> bool:
-    """Whether a finding of the corrected text is `d` again, which stands behind the fix."""
+    """Whether a finding of the corrected text is `d` again, moved by the fix."""
     if d.span is None or other.span is None or d.span.start < fix.span.end:
         return False
     moved = d.span.start + len(fix.text) - (fix.span.end - fix.span.start)
@@ -284,5 +284,5 @@ def _window(text: str, column: int) -> tuple[str, int]:
 
 
 def _printable(text: str) -> str:
-    """What a terminal shows as it stands: a path may hold anything."""
+    """Text that is safe for a terminal: a path may hold anything."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

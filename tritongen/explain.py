@@ -187,7 +187,7 @@ def _precision(step: Step) -> str:
 
 
 def _coefficients(step: Step, choice: Choice) -> str:
-    """Where those of the GPU come from."""
+    """Where the coefficients of the GPU come from."""
     from tritongen.lib import coefficients
 
     if not any(v.estimate for v in step.variants):
@@ -219,7 +219,7 @@ def _totals(
 
 
 def _ways(step: Step, choice: Choice) -> tuple[Way, ...]:
-    """As a call asks them; those that are compared by their estimates the least first."""
+    """The variants in the order in which a call tries them. Variants with estimates: the least first."""
     first, compared, others = in_turn(step)
     held = [v for v in holding(step, choice.facts) if v.estimate is not None]
     left = [v for v in compared if v not in held]

@@ -44,7 +44,7 @@ Entry = Union[ast.Name, ast.Number, ast.Dots, ast.Binder]  # of a left side
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What was passed for one operand: a tensor's dtype, or a number's; rank 0 promotes weakly."""
+    """The argument for one operand: the dtype of a tensor or of a number. Rank 0 promotes weakly."""
 
     dtype: str
     is_tensor: bool
@@ -111,7 +111,7 @@ class Draft:
         self._refuse_at_once()
 
     def _refuse_at_once(self) -> None:
-        """What is wrong whatever the arguments are: an index that nothing binds, a line that nobody reads."""
+        """Raises errors that do not depend on the arguments: an unbound index, a line that nothing reads."""
         for line in self.lines[:-1]:
             others = (n for other in self.lines if other is not line for n in _walk(other))
             if not any(getattr(n, "name", "") == line.name for n in others):
@@ -138,7 +138,7 @@ class Draft:
         return [i.name for i in indices if isinstance(i, ast.Name) and i.name not in self.sizes]
 
     def _demands(self) -> None:
-        """What the ops that are called make of the operands."""
+        """The demands of called ops on the operands."""
         demands = Demands(taken=set(self.sizes.values()) | set(re.findall(r"[A-Z]\w*", self.text)))
         for line in self.lines:
             if not _has_indices(line):
@@ -171,7 +171,7 @@ class Draft:
         return replace(self._draft(arguments), outputs=(output,))
 
     def value(self, arguments: tuple[Argument, ...]) -> Variable:
-        """What the expression gives for these arguments: its dims and its dtype."""
+        """The dims and the dtype of the result for these arguments."""
         op = self._draft(arguments)
         last = op.lines[-1]
         if last.indices is not None:  # of an output all ranges would be known
@@ -295,7 +295,7 @@ def _dim(size: Poly) -> ast.Index:
 
 
 def _compiled(text: str) -> tuple[tuple[Diagnostic, ...], int]:
-    """What is wrong with a proposed text; what only the arguments show is not."""
+    """The findings of a proposed text, without those that only arguments show."""
     try:
         Draft(text)
     except SpecError as error:
@@ -344,7 +344,7 @@ def _indices(line: ast.Assign) -> set[str]:
 
 
 def _leaves(line: ast.Assign) -> Iterator[tuple[ast.Name | ast.Read, bool]]:
-    """The names and reads of a line, and whether each stands in a coordinate or a bound."""
+    """The names and reads of a line, and whether each is in a coordinate or a bound."""
     for entry in line.indices or ():
         if isinstance(entry, ast.Binder):
             yield from _expression_leaves(entry, True)

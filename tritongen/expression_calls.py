@@ -21,7 +21,7 @@ Dims = tuple[ast.Index, ...]
 
 @dataclass(slots=True)
 class Demand:
-    """What calls make of one operand."""
+    """The demands of calls on one operand."""
 
     dims: Dims | None = None
     may_be_less: bool = False  # the last of the dims: it stands beside a call
@@ -35,7 +35,7 @@ class Demand:
 
 @dataclass(slots=True)
 class Demands:
-    """What is known so far; `values` are the dims of the lines above."""
+    """The demands that are known so far. `values` are the dims of the lines above."""
 
     of: dict[str, Demand] = field(default_factory=dict)
     values: dict[str, Dims | None] = field(default_factory=dict)

@@ -18,7 +18,7 @@ EINSUM = re.compile(r"\s*[a-zA-Z. ]+(,[a-zA-Z. ]+)*->[a-zA-Z. ]*")
 
 
 def refuse_einsum(text: str) -> None:
-    """The sum that an equation stands for is written out."""
+    """Refuses an einsum equation, and writes out the sum that it stands for."""
     if not EINSUM.fullmatch(text):
         return
     left, _, right = re.sub(r"\s", "", text).lower().partition("->")

@@ -14,7 +14,7 @@ STALE = 3600.0  # seconds, after which nobody writes a temporary file any more
 
 
 def read_regular(path: str | os.PathLike[str], most: int = -1) -> bytes:
-    """What a file holds, or its first bytes; OSError for what is no file: a FIFO would be waited for."""
+    """The content of a file, or its first bytes. OSError if it is not a regular file, because a FIFO would block."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode

@@ -21,7 +21,7 @@ from tritongen.syntax.ref import TORCH
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A heading, what stands below it as Markdown, and the names under which it is found."""
+    """A heading, the Markdown below it, and the names under which it is found."""
 
     title: str
     text: str
@@ -38,7 +38,7 @@ def manual() -> tuple[Entry, ...]:
 
 
 def entries(name: str) -> tuple[Entry, ...]:
-    """What is said of a name, most special first: an entry of its own, a row of a table, a title that mentions it."""
+    """The entries for a name, the most special first: its own entry, a row of a table, a title that mentions it."""
     wanted = name.strip().strip("`").lower()
     found = [e for e in manual() if wanted in e.names]
     rows = [

@@ -55,7 +55,7 @@ def _library() -> Library:
 
 
 def _variant(name: str, left_out: tuple[str, ...], activation: str) -> ast.OpDef:
-    """The op less operands that its last line adds or multiplies by, that line's value through the activation."""
+    """A form of the op without operands that its last line adds or multiplies by, with the activation around that line's value."""
     found = _library().op(name)
     assert found is not None
     op, _ = found

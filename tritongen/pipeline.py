@@ -54,7 +54,7 @@ class Module:
 
     @property
     def source(self) -> str:
-        """The module as it is written to `generated/`."""
+        """The text of the module, as `tritongen build` writes it."""
         with reporting(self.origin, self.raw), doing("format"):
             return format_source(self.raw)
 
@@ -68,7 +68,7 @@ class Module:
 
     @property
     def forwards(self) -> dict[str, Plan]:
-        """Of ops that keep values for their gradients: the plan of what runs in their place then."""
+        """Plans of the ops that run in place of others, to keep values for a gradient."""
         return {item.name: item.forward.plans[0] for item in self.items if item.forward is not None}
 
 
@@ -167,7 +167,7 @@ def _spent_on(span: Span | None) -> Iterator[None]:
 
 
 def _said(text: str, pairs: Mapping[str, _Pair | str]) -> str:
-    """What no mark may occur in: the file, and the names of what follows from it."""
+    """The texts that no mark may occur in: the file, and the names of derived ops."""
     derived = (op for pair in pairs.values() if isinstance(pair, _Pair) for op in pair.ops)
     return " ".join([text, *(n for op in derived for n in (op.name, *all_names(op)))])
 

@@ -120,7 +120,7 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
 
 
 def _pruned(back: Op) -> Op:
-    """Without the `else` that solving for an index made needless; by what the text says, which is checked again."""
+    """Drops an `else` that solving for an index made unnecessary. It uses only what the text says, because the text is checked again."""
     facts = _said(back)
     dims = {t.name: t.dims for t in (*back.tensors, *back.outputs)}
     dims |= {nest.name: nest.dims for nest in back.nests}
@@ -128,7 +128,7 @@ def _pruned(back: Op) -> Op:
 
 
 def _said(op: Op) -> Facts:
-    """What the text of an op says of its sizes: not what its reads ask for, which others may not ask for."""
+    """The facts about sizes in the text of an op, without those that its reads require. Other ops may not require them."""
     said = tuple(f for f in op.facts if isinstance(f, Define) or f.origin == "fact")
     return facts_of(replace(op, facts=said))
 
@@ -213,7 +213,7 @@ class _Tape:
 
     # ---- what varies --------------------------------------------------------------------------
     def find_active(self) -> None:
-        """Which tensors depend on what is wanted; where the gradient of each is gathered."""
+        """Finds the tensors that depend on wanted operands, and the place where the gradient of each is collected."""
         self.active = {p.name for p in self.wanted}
         tensors = (*self.op.tensors, *self.op.outputs)
         self.shapes = {t.name: t for t in tensors}
@@ -297,7 +297,7 @@ class _Tape:
         return self.terms[own]
 
     def refuse(self, reason: str) -> None:
-        """Where there is a reason: it is for some shapes that the gradient would be wrong."""
+        """Raises if there is a reason: for some shapes the gradient would be wrong."""
         if reason:
             raise NotDifferentiable(self.op, reason, "name the dims in place of `...`")
 
@@ -314,7 +314,7 @@ class _Tape:
             self.parts.setdefault(name, []).append(term)
 
     def _condition(self, name: str) -> Wanted:
-        """Where a line's gradient is wanted: of an output that comes in for it, always."""
+        """The condition under which a line's gradient is wanted. For an output it always is."""
         given = {o.name for o in self.op.outputs} - set(self.op.kept)
         return ALWAYS if name in given else self.conditions.get(name, ALWAYS)
 

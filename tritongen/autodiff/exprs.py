@@ -205,7 +205,7 @@ _serial = count()
 
 
 def unique(name: str) -> str:
-    """A name that nothing else has; what it came from stands before the mark."""
+    """A name that nothing else has. Its origin stands before the mark."""
     return f"{name.split(MARK)[0]}{MARK}{next(_serial)}"
 
 

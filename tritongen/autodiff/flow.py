@@ -204,7 +204,7 @@ def varies(line: Line, expr: Expr) -> bool:
 
 
 def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple[Expr, Expr, Case]]:
-    """What of a call's gradient each argument gets, and where."""
+    """The part of a call's gradient that each argument gets, and under which condition."""
     if call.fn == "where":
         condition, yes, no = call.args
         zero = exprs.number(0, weight.dtype)

@@ -44,7 +44,7 @@ ZERO = Poly()
 
 
 def decide(left: Poly, op: str, right: Poly, facts: Facts, ranges: Ranges) -> bool | None:
-    """`prove`, with the batch index told apart from the batch extent, which has the same name."""
+    """`prove`, but it distinguishes the batch index from the batch extent of the same name."""
 
     def change(atom: Atom) -> Poly | None:
         return index("batch~") if atom == Idx(BATCH) else None

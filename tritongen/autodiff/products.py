@@ -58,7 +58,7 @@ def in_stored_types(op: Op, lines: tuple[Nest, ...], gradients: set[str]) -> tup
 
 
 def _wide_factors(op: Op, line: Nest) -> Iterator[tuple[Expr, str]]:
-    """What is in the compute type and meets what may be a half, in a line that is no wider; and that type."""
+    """Factors in the compute type that meet an operand which may be a half type, in a line that is no wider. With that type."""
     for left, right in matrix_products(line):
         for wide, other in ((left, right), (right, left)):
             dtype = _stored_type(other)

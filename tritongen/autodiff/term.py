@@ -131,7 +131,7 @@ def condition_of(system: System, shapes: Shapes, said: Facts) -> wanted.Wanted:
 def _for_some(
     system: System, guard: Guard, shapes: Shapes, said: Facts
 ) -> tuple[Guard, ...] | None:
-    """What a guard asks of the target's indices, for some value of a binder; None where it never holds."""
+    """The condition that a guard sets on the target's indices, for some value of a binder. None if it never holds."""
     left = indices(guard.poly) & set(system.unknown)
     if left:
         split = affine(guard.poly)
@@ -268,7 +268,7 @@ def _filled_fetches(said: Facts, p: Poly, ranges, shapes: Shapes) -> Poly:
 
 # ---- guards -------------------------------------------------------------------------------------
 def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[Guard, ...] | None:
-    """The guards that have to stay; None where one of them never holds."""
+    """The guards that must stay. None if one of them never holds."""
     implied = _implied(weight, shapes) if _is_tame(weight, system) else frozenset()
     implied = frozenset(simplify(p, system.facts) for p in implied)
     kept: dict[Guard, None] = {}
@@ -286,7 +286,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[
 
 
 def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
-    """A guard without fractions: that it divides is a guard of its own."""
+    """A guard without fractions. That the division is exact becomes a guard of its own."""
     if not is_fractional(guard.poly):
         return (guard,)
     above, below = numerator(guard.poly), denominator(guard.poly)
@@ -303,7 +303,7 @@ def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
 
 # ---- factors that vanish ------------------------------------------------------------------------
 def _is_tame(expr: Expr, system: System) -> bool:
-    """Whether a fill of 0 in any read leaves every factor finite: sums and products of reads."""
+    """Whether every factor stays finite if any read is filled with 0: true for sums and products of reads."""
     match expr:
         case Const() | ScalarRef() | IndexValue():
             return True

@@ -39,7 +39,7 @@ NEVER: Wanted = ()
 
 
 def literals(condition: Expr) -> Case:
-    """What an and-chain asks for."""
+    """The conditions of an and-chain."""
     guards, rest = guards_of(lambda dtype: "int" if dtype in INTS else "", condition)
     return (*guards, *(_chain(rest) if rest is not None else ()))
 
@@ -52,7 +52,7 @@ def _chain(condition: Expr) -> Case:
 
 
 def opposite(condition: Expr) -> Case:
-    """What holds where a condition does not."""
+    """The opposite of a condition."""
     match literals(condition):
         case (one,):
             return (_denied(one),)
@@ -71,12 +71,12 @@ def _denied(literal: Literal) -> Literal:
 
 
 def both(wanted: Wanted, case: Iterable[Literal]) -> Wanted:
-    """Where the condition and the case hold."""
+    """Holds if the condition and the case hold."""
     return tuple(tuple(dict.fromkeys((*own, *case))) for own in wanted)
 
 
 def either(a: Wanted, b: Wanted) -> Wanted:
-    """Where one of the conditions holds; a case and its opposite are one."""
+    """Holds if one of the conditions holds. A case and its opposite become one."""
     found: list[Case] = []
     for case in (*a, *b):
         found = _with(found, case)

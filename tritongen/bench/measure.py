@@ -182,7 +182,7 @@ def _round(functions: Mapping[str, Call], timer: Timer) -> dict[str, Callable[[]
 
 # ---- ceilings -----------------------------------------------------------------------------------
 def ceilings(precisions: Sequence[str] = (), timer: Timer | None = None) -> Ceilings:
-    """What this GPU does now: a copy of 1 GiB, and cuBLAS at 8192^3 (4096^3 for f64 and plain f32)."""
+    """Measures this GPU: a copy of 1 GiB, and cuBLAS at 8192^3 (4096^3 for f64 and plain f32)."""
     source = torch.empty(2**30, dtype=torch.int8, device="cuda").random_()
     target = torch.empty_like(source)
     calls: dict[str, tuple[Call, float]] = {

@@ -75,7 +75,7 @@ def binders_of(
 def _bounded(
     scope: Scope, frame: Frame, node: ast.Reduce, b: ast.Binder, lower: Lower
 ) -> tuple[Binder, tuple[Guard, ...]]:
-    """One index: its box, and what its bounds ask of it."""
+    """One index: its box, and the conditions of its bounds."""
     low = _parts(scope, frame, b.low, "low", 1 if b.low_strict else 0, lower)
     high = _parts(scope, frame, b.high, "high", 0 if b.high_strict else 1, lower)
     (below, divides), (above, divides_too) = _dividing(low), _dividing(high)
@@ -107,7 +107,7 @@ def _says(scope: Scope, p: Poly, op: str, end: Poly) -> bool:
 def _parts(
     scope: Scope, frame: Frame, end: ast.Expr | None, side: str, offset: int, lower: Lower
 ) -> tuple[Poly, ...]:
-    """What k is not below, or below: one poly, or those of `max(a, b) <= k` and `k < min(a, b)`."""
+    """The lower or upper ends of k: one poly, or two for `max(a, b) <= k` and `k < min(a, b)`."""
     if end is None:
         return ()
     fetch = fetch_of(scope, frame)

@@ -84,7 +84,7 @@ def _expanded(scope: Scope, node: ast.Expr) -> ast.Expr:
 
 # ---- the callee ---------------------------------------------------------------------------------
 def typings_of_callee(scope: Scope, node: ast.Call) -> tuple[Op, ...]:
-    """The callee, checked; its own errors are shown where it stands."""
+    """The checked callee. Its own errors are shown at its definition."""
     from tritongen.check.op import check_op
 
     definition, library = scope.library.op(node.name)
@@ -266,7 +266,7 @@ def _batch(
 
 # ---- arguments ----------------------------------------------------------------------------------
 def _tensor(scope: Scope, p: Tensor, node: ast.Expr) -> Variable:
-    """A tensor argument; an expression of tensors gets a line of its own."""
+    """A tensor argument. An expression of tensors becomes a line of its own."""
     value = _expanded(scope, node)
     if isinstance(value, ast.Name) and value.name in scope.variables:
         scope.used.add(value.name)
@@ -352,7 +352,7 @@ def _bind_facts(
 
 
 def _require(scope: Scope, node: ast.Call, fact: Require, left: Poly, right: Poly) -> None:
-    """What the callee requires, in the caller's sizes."""
+    """The requirements of the callee, in the caller's sizes."""
     verdict = bounds.prove(left, fact.op, right, scope.known)
     shown = unparse(ast.Compare(fact.op, poly_ast(left), poly_ast(right)))
     if verdict is False:
@@ -363,7 +363,7 @@ def _require(scope: Scope, node: ast.Call, fact: Require, left: Poly, right: Pol
 
 
 def _named(scope: Scope, name: str, value: Poly) -> Poly:
-    """A derived size: itself where it is short, the caller's name for it, or a name of its own."""
+    """A derived size: itself if it is short, else the caller's name for it, or a new name."""
     if len(value.terms) <= 1 and (value.constant is not None or bare(value)):
         return value
     plain = bounds.simplify(value, scope.known)

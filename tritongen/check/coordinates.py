@@ -204,7 +204,7 @@ def _division(scope: Scope, node: ast.Binary, op: str, a: Poly, b: Poly) -> Poly
 
 
 def divisor(scope: Scope, size: Poly) -> None:
-    """What divides is at least 1; where constants alone decide, the wrapper is asked."""
+    """Checks that a divisor is at least 1. If only constants decide, the wrapper checks."""
     if symbols(size) <= scope.constants.keys():
         at_least(scope, size, 1)
 

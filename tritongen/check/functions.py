@@ -143,7 +143,7 @@ def match_arguments(
 
 
 def blame_caller(scope: Scope, before: int, node: ast.Call) -> None:
-    """What is wrong in a macro's body is shown where the macro is called."""
+    """Shows an error of a macro's body at the call of the macro."""
     found = scope.report.diagnostics
     for position in range(before, len(found)):
         d = found[position]

@@ -56,7 +56,7 @@ def _is_count(body: Expr) -> bool:
 
 
 def guards_of(kind: Kind, condition: Expr) -> tuple[tuple[Guard, ...], Expr | None]:
-    """(the guards in an and-chain, what else it says); `kind`: of a dtype."""
+    """Splits an and-chain into (its guards, the rest). `kind` gives the kind of a dtype."""
     match condition:
         case Call("and", (a, b)):
             (first, left_rest), (second, right_rest) = guards_of(kind, a), guards_of(kind, b)

@@ -23,7 +23,7 @@ from tritongen.syntax.limits import MAX_EXPANDED
 
 
 def check_lines(scope: Scope, lines: tuple[ast.Assign, ...]) -> None:
-    """All lines, then the outputs that none of them assigns."""
+    """Checks all lines, then reports outputs that no line assigns."""
     for line in in_order(scope, _once(scope, lines)):
         try:
             check_line(scope, line)

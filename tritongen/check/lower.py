@@ -174,7 +174,7 @@ def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
 def _places(
     scope: Scope, node: ast.Reduce, binders: tuple[Binder, ...], guards: tuple[Guard, ...]
 ) -> None:
-    """What numbers the terms of argmax and argmin: one index itself, several row-major from 0 on."""
+    """The number of a term of argmax and argmin: the index itself, or row-major from 0 for several."""
     bounded = {name for g in guards for name in indices(g.poly)}
     bounded |= {b.index for b in binders if b.lo.terms}
     written = (b for b in node.binders if b.low is not None or b.high is not None)

@@ -54,7 +54,7 @@ def expand(scope: Scope, frame: Frame, node: ast.Call) -> Value:
 
 
 def _too_large(scope: Scope, frame: Frame, fn: ast.Fn, node: ast.Call) -> NoReturn:
-    """E009, said once: at the call that the line itself makes."""
+    """Reports E009 once, at the call in the line itself."""
     scope.expanded = MAX_EXPANDED + 1
     if frame.macro is not None:
         raise Skip

@@ -48,7 +48,7 @@ def check_line(scope: Scope, assign: ast.Assign, indexed: bool) -> bool:
 
 
 def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -> bool:
-    """Whether a name stands here whose own line is wrong: nothing is said of it again."""
+    """Whether the line of this name is wrong already. Then it is not reported again."""
     match node:
         case ast.Name():
             return _name(line, node, bound, subscript)

@@ -55,7 +55,7 @@ def outside(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> N
 
 
 def refuse_clamp(scope: Scope, frame: Frame, node: ast.Read, i: ast.Index) -> None:
-    """E205 for `x[min(n + 1, N - 1)]`: the index gets a line of its own, which is read as a gather."""
+    """E205 for `x[min(n + 1, N - 1)]`. The help gives the index a line of its own, which is read as a gather."""
     named = {n.name for n in walk_tree(i) if isinstance(n, ast.Name)} & frame.names
     calls = (n.name for n in walk_tree(i) if isinstance(n, ast.Call))
     if not named or not {"min", "max", "clamp"} & set(calls):
@@ -106,7 +106,7 @@ def _missing_facts(scope: Scope, frame: Frame, c: Poly, dim: Poly) -> tuple[str,
 
 
 def _candidates(c: Poly) -> Iterator[tuple[Poly, str, Poly]]:
-    """For each divisor that it is at least 1, and for a quotient of sizes that it leaves no rest."""
+    """Candidate facts: each divisor is at least 1, and a quotient of sizes has no remainder."""
     for atom in walk(c):
         if isinstance(atom, Floor) and is_size(poly(atom.den)):
             yield poly(atom.den), ">", ZERO

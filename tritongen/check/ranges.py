@@ -39,7 +39,7 @@ Range = tuple[Poly, Poly]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where an expression stands: the indices in force and what the macro's parameters are."""
+    """The context of an expression: the indices in use, and the values of macro parameters."""
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
@@ -163,7 +163,7 @@ def wrong_rank(
     node: ast.Node,
     bound: frozenset[str] | None = None,
 ) -> NoReturn:
-    """E201; `bound`: the indices in force, of which a read may take some."""
+    """Reports E201. `bound` are the indices in use, which a read may take."""
     dims = ", ".join(map(text, variable.dims))
     names = [lower(d) for d in variable.dims]
     shown = f"{variable.name}[{', '.join(names)}]" if names else variable.name

@@ -167,7 +167,7 @@ def _require(
 
 
 def _separate(p: Poly) -> bool:
-    """Whether no index stands in two atoms: only then are all ends reached at one point."""
+    """Whether no index is in two atoms. Only then are all ends reached at one point."""
     found = [name for atom in dict.fromkeys(atoms(p)) for name in sorted(indices(poly(atom)))]
     return len(found) == len(set(found))
 

@@ -49,7 +49,7 @@ def scope_of(
 
 # ---- names --------------------------------------------------------------------------------------
 def declare(scope: Scope, op: ast.OpDef) -> None:
-    """E112 for every name that stands for two things."""
+    """Reports E112 for every name that is used for two things."""
     seen: dict[str, tuple[str, Span | None]] = {}
 
     def add(name: str, what: str, span: Span | None, line: ast.Assign | None = None) -> None:

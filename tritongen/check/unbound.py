@@ -27,7 +27,7 @@ def left_names(assign: ast.Assign) -> frozenset[str]:
 
 
 def unbound(scope: Scope, assign: ast.Assign, name: str, span: Span | None) -> None:
-    """E202, with the line that binds everything that this one leaves unbound."""
+    """Reports E202, with a line that binds all unbound indices."""
     if (name, assign) in scope.said:
         return
     scope.said.append((name, assign))

@@ -42,7 +42,7 @@ def unused_operands(scope: Scope, op: ast.OpDef) -> None:
 
 
 def _given(p: ast.Param) -> set[str]:
-    """What a tensor operand gives: its type parameter, sizes that stand alone in its dims, `...`."""
+    """What a tensor operand binds: its type parameter, sizes that are alone in its dims, `...`."""
     if not isinstance(p, ast.Operand) or p.type.dims is None:
         return set()
     names = {BATCH if isinstance(d, ast.Dots) else d.name for d in p.type.dims

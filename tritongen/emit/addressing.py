@@ -52,7 +52,7 @@ from tritongen.schedule.plan import KernelPlan
 
 
 class Addressing(Parameters):
-    """What is known of the tile so far: the skeleton's printer fills it in, and changes it as loops open."""
+    """What is known about the tile so far. The printer of the skeleton fills it in, and changes it when it opens loops."""
 
     def __init__(self, context: Context, kernel: KernelPlan):
         super().__init__(context, kernel)
@@ -103,7 +103,7 @@ class Addressing(Parameters):
         return None
 
     def _fetched(self, atom: Fetch) -> str:
-        """What is read as a number to count with: in 64 bits, since 250 + 10 and 3 - 8 are no u8."""
+        """An integer read that is used as a coordinate: in 64 bits, because 250 + 10 and 3 - 8 do not fit in u8."""
         cast = "" if self.dtype_of(atom.tensor) == "i64" else "i64"
         if atom.tensor in self.values:
             value = self.values[atom.tensor]
@@ -233,7 +233,7 @@ class Addressing(Parameters):
         return self.parameter(self.args.sizes, wish, launch_text(p))
 
     def at_least_1(self, p: Poly) -> str:
-        """A count that may be 0, to divide by. By itself: a product with it is as divisible as before."""
+        """A count that may be 0, as a divisor. It has a name of its own, so that products with the count stay as divisible as before."""
         if p not in self.divisors:
             shown = self.size(p)[0]
             own = self.names.free(f"{shown if shown.isidentifier() else 'count'}_or_1")
@@ -243,7 +243,7 @@ class Addressing(Parameters):
         return self.divisors[p]
 
     def _place(self, axis: str, line: str) -> None:
-        """Where a decoded digit stands: with its axis. Loops over an axis override this."""
+        """The place for the line of a decoded digit: with its axis. Loops over an axis override this."""
         if axis in self.looping:
             self.line(line)
         else:
@@ -266,7 +266,7 @@ class Addressing(Parameters):
         return self.cache[key]
 
     def _joined(self, run: tuple[str, ...]) -> str:
-        """The number of a run of digits of which a tile walks the last ones only."""
+        """The number of a run of digits, if a tile covers only the last ones."""
         inner = self.axis_of[run[-1]]
         cut = next(k for k, digit in enumerate(run) if self.axis_of[digit] is inner)
         high, low = self.run_text(run[:cut]), self.run_text(run[cut:])

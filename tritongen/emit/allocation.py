@@ -28,7 +28,7 @@ ANY, CHANNELS_LAST = "any", "channels last"  # what layouts the kernels of an ou
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """What an output reads: at its own places, and in reducers that keep all of its indices."""
+    """The reads of an output: at its own place, and in reducers that keep all of its indices."""
 
     aligned: tuple[tuple[str, tuple[int, ...]], ...]  # operand, the output's dims that it has
     reduced: tuple[str, ...]

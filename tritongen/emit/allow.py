@@ -101,7 +101,7 @@ def _walk(function: ast.FunctionDef, own: Set[str]) -> None:
 
 
 def _inside(node: ast.AST, bound: Set[str]) -> Iterator[tuple[ast.AST, Set[str]]]:
-    """What a node is made of, each with the names that are bound there: in the head of a function none of its own is."""
+    """The parts of a node, each with the names that are bound there. In the head of a function none of its own names is bound."""
     match node:
         case ast.FunctionDef():
             inner = bound | _binds(node)
@@ -123,7 +123,7 @@ def _inside(node: ast.AST, bound: Set[str]) -> Iterator[tuple[ast.AST, Set[str]]
 
 
 def _binds(function: ast.FunctionDef) -> set[str]:
-    """The names that are a function's own wherever its body speaks of them."""
+    """The local names of a function."""
     found = {a.arg for a in walked.walk(function.args) if isinstance(a, ast.arg)}
     waiting: list[ast.AST] = [*function.body]
     while waiting:
@@ -138,7 +138,7 @@ def _binds(function: ast.FunctionDef) -> set[str]:
 
 
 def _path(node: ast.AST, bound: Set[str]) -> str:
-    """`torch.nn.functional.gelu`, where that is what Python takes it for; "" for what is said of a value."""
+    """The dotted path of a module's function, such as `torch.nn.functional.gelu`. "" for an attribute of a value."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -180,7 +180,7 @@ def _is_listed(path: str) -> bool:
 
 @cache
 def _of_rows() -> frozenset[str]:
-    """What the table of functions prints."""
+    """The names that rows of the function table print."""
     rows = FUNCTIONS.values()
     texts = (
         t.template for r in rows for t in (r.triton, r.torch, r.triton_int, r.triton_bool) if t

@@ -17,7 +17,7 @@ from tritongen.schedule.plan import Plan
 
 
 def flags(plan: Plan, host: ir.Op) -> dict[str, str]:
-    """The flag of each result, by what the spec calls it; none where one step leads to all of them."""
+    """The flag of each result, by its name in the spec. None if one step computes all of them."""
     if all(len(led) == len(plan.op.outputs) for led in leads_to(plan).values()):
         return {}
     taken = {name for op in (plan.op, plan.inner, host) for name in all_names(op)}

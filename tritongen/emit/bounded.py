@@ -26,7 +26,7 @@ LOOPED = frozenset({"k", "tap"})  # axes of the loop
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How k lies in a factor, all its axes, and along which dim of its tile its rows (or columns) lie."""
+    """The position of k in a factor, the factor's axes, and the dim of its tile along which its rows (or columns) lie."""
 
     orient: str
     axes: frozenset[str]
@@ -39,7 +39,7 @@ RIGHT = Side("[:, None]", frozenset({"batch", "n", *LOOPED}), 1)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of the terms of one tile."""
+    """The bounds of the terms of one tile."""
 
     guards: tuple[ir.Guard, ...] = ()  # of single terms: what the ends of the loop do not say
     apart: tuple[ir.Guard, ...] = ()  # those that let different terms through in each row
@@ -49,7 +49,7 @@ class Bounds:
 
     @property
     def begin(self) -> str:
-        """Of the loop, which takes whole blocks."""
+        """The start of the loop, which takes whole blocks."""
         return f"{self.first} // BLOCK_K * BLOCK_K" if self.first else "0"
 
     def inside(self, k: str, size: dict[str, str]) -> str:
@@ -126,12 +126,12 @@ def at_end(writer: KernelWriter, end: Poly, weight: int, size: dict[str, str]) -
 
 
 def sign(weight: Poly) -> int:
-    """Of 1 and -1; 0 for any other weight."""
+    """1 or -1 for such a weight, 0 for any other."""
     return {poly(1): 1, poly(-1): -1}.get(weight, 0)
 
 
 def hoist(writer: KernelWriter, coordinates: Iterable[Poly]) -> None:
-    """What bounds and gathers read and no step of the loop changes, in front of it."""
+    """Puts reads of bounds and gathers in front of the loop, if no step of it changes them."""
     k = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}
     for p in coordinates:
         for atom in walk(p):

@@ -51,7 +51,7 @@ class ChooseView:
 
 
 def with_shared(views: Iterable[ChooseView]) -> Iterator[ChooseView]:
-    """The choosers of a module in turn: a gradient often goes by the rules of its op."""
+    """Shares choosers in a module: a gradient often has the rules of its op."""
     first: dict[ChooseView, str] = {}
     for view in views:
         known = first.setdefault(replace(view, name=""), view.name)
@@ -70,7 +70,7 @@ def choose_view(step: Step) -> ChooseView:
 
 
 def rule_text(rule: str, renames: dict[str, str]) -> str:
-    """A rule as Python for the host: as it is written, but for the names."""
+    """A rule as Python for the host: as written, with other names."""
     names = HOST_NAMES | renames
     return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), rule)
 
@@ -99,7 +99,7 @@ def _spoken_of(variant: Variant) -> set[str]:
 
 
 def _candidate(variant: Variant) -> Candidate:
-    """What is too long for a line gets one of its own, and so does what that speaks of."""
+    """Prints one candidate. An entry that is too long gets a line of its own, and so do the entries that it uses."""
     config = {name: rule_text(rule, {}) for name, rule in variant.config}
     rule = dict(variant.config)
     apart = {name for name, text in config.items() if len(text) > LONG}
@@ -131,7 +131,7 @@ def _assigned(name: str, text: str) -> list[str]:
 
 
 def _source(text: str, node: ast.expr) -> str:
-    """As it is written; a choice within another in parentheses."""
+    """An expression as it is written, with parentheses around a nested choice."""
     own = ast.get_source_segment(text, node) or ""
     return f"({own})" if isinstance(node, ast.IfExp) else own
 
@@ -153,7 +153,7 @@ def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
 
 
 def _row(variant: Variant) -> list[str]:
-    """One candidate. What another entry speaks of is named where it stands."""
+    """One candidate as a row. An entry that another one uses gets a name."""
     estimate = variant.estimate
     assert estimate is not None
     config = {name: rule_text(rule, {}) for name, rule in variant.config}

@@ -26,7 +26,7 @@ from tritongen.schedule.aside import all_names
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands behind names of the spec, of the op, and free names of our own; in upper case behind sizes."""
+    """The marks behind names of the spec, of the op, and of free names of the emitter. Upper case behind sizes."""
 
     spec: str
     op: str
@@ -36,7 +36,7 @@ class Marks:
         return name + (self.spec.upper() if name[0].isupper() else self.spec)
 
     def plain(self, word: str, suffix: str = "") -> str:
-        """A word without marks; `suffix`: what stands behind the op's name instead of its mark."""
+        """A word without its marks. `suffix` replaces the mark of the op's name."""
         word = re.sub(self.op, suffix, word, flags=re.IGNORECASE)
         return re.sub(f"{self.spec}|{self.own}", "", word, flags=re.IGNORECASE)
 

@@ -26,7 +26,7 @@ def asks_of(item: OpPlans) -> tuple[str, ...]:
 
 
 def options(item: OpPlans, asks: tuple[str, ...]) -> str:
-    """What else the decorator is told."""
+    """The other arguments of the decorator."""
     op = item.plans[0].op
     out = f", equals={item.own or item.name}_torch" if op.ref is not None else ""
     out += f', autocast="{op.autocast}"' if op.autocast else ""
@@ -46,7 +46,7 @@ def no_gradient(item: OpPlans) -> str:
 
 
 def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
-    """What decorates an op in a module that imports nothing of ours; `described`: whether it makes descriptors."""
+    """The decorators of an op in a standalone module. `described`: whether it makes descriptors."""
     found = [f"runtime.{told}"] if (told := differentiable(item)) else []
     if item.autotune:  # what Triton measures is no step of every call
         found.append("runtime.resolved")
@@ -58,7 +58,7 @@ def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
 
 
 def differentiable(item: OpPlans) -> str:
-    """What tells autograd of it; "" where that asks nothing: of integers."""
+    """The decorator for autograd. "" if no operand can have a gradient."""
     op, back = item.plans[0].op, item.backward
     if item.forward is not None:
         return f'differentiable_by("{item.forward.name}", {len(op.outputs)})'
@@ -93,7 +93,7 @@ def backward(item: OpPlans) -> str:
 
 
 def batch(op: ir.Op) -> str:
-    """Where the batch dims stand, as `runtime.Batch` takes it; "" where one element of them needs another."""
+    """The position of the batch dims, as `runtime.Batch` takes it. "" if batch elements depend on each other."""
     if not by_itself(op):
         return ""
     operands = {

@@ -43,7 +43,7 @@ def spoken_of(step: Step) -> set[str]:
 
 
 def by_gpu(names: set[str]) -> set[str]:
-    """With `gpu` for what of it a rule speaks of."""
+    """Replaces the GPU facts that a rule uses by `gpu`."""
     return names - {*rules.OF_GPU} | ({"gpu"} if names & {*rules.OF_GPU} else set())
 
 
@@ -99,7 +99,7 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
 
 
 def tested(test: Order | Run | Sizes) -> str:
-    """What a fact of the call asks, on the host."""
+    """The host expression of a fact."""
     match test:
         case Order(_, tensor, near, far):
             return f"{tensor}.stride({near}) < {tensor}.stride({far})"
@@ -118,7 +118,7 @@ def factors_of(step: Step) -> dict[str, None]:
 
 
 def is_stepped(kernel: KernelPlan) -> bool:
-    """Whether a patch of an image has every second place of it, or fewer."""
+    """Whether a patch takes only every second place of an image, or fewer."""
     if kernel.skeleton != "patches":
         return False
     image = operand(kernel.nests[0].fold.factors[0])
@@ -297,7 +297,7 @@ def compute_text(context: Context, step: Step) -> str:
 
 
 def known_wide(context: Context, step: Step) -> str:
-    """Whether the call computes in f64: by name, where `choose` is told it."""
+    """The fact that the call computes in f64. It has a name if `choose` takes it."""
     return "in_f64" if "in_f64" in spoken_of(step) else is_wide_text(context)
 
 
@@ -332,7 +332,7 @@ def covered_by_patches(context: Context, step: Step, views: dict[str, View]) -> 
 
 
 def bytes_of_matrices(call: str, rights_alone: bool = False) -> Text:
-    """What one of `lib`'s counts of bytes is told: the factors as matrices."""
+    """The arguments of `lib`'s counts of bytes: the factors as matrices."""
 
     def text(context: Context, step: Step, views: dict[str, View]) -> str:
         lefts, rights = matrices(step)

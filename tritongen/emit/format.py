@@ -80,7 +80,7 @@ def _by_black(text: str) -> str:
 
 
 def _apart(lines: list[str]) -> str:
-    """With two blank lines before each function, the comments and decorators above it, and its second names."""
+    """Puts two blank lines before each function, with its comments, decorators and second names."""
     out: list[str] = []
     decorated = False
     for line in lines:

@@ -147,7 +147,7 @@ class KernelWriter(Addressing):
 
     # ---- the lines of the op above what computes them
     def comment(self, name: str) -> tuple[str, ...]:
-        """What stands above the statement of a value, which is about to be printed; once a kernel."""
+        """The comment above the statement of a value that is about to be printed. Each comment appears once in a kernel."""
         lines = self.context.comments.get(name, ())
         if lines in self.commented:
             return ()
@@ -168,7 +168,7 @@ class KernelWriter(Addressing):
 
     # ---- values
     def value(self, nest: ir.Nest) -> str:
-        """A pointwise nest as a named line; what is written to an output is rounded as it is stored."""
+        """A pointwise nest as a named line. A value that is written to an output is rounded when it is stored."""
         body, rounded = nest.body, self.read_again(nest)
         if (
             isinstance(body, ir.Cast)

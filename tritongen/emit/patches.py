@@ -84,7 +84,7 @@ def patches_view(writer: KernelWriter) -> KernelView:
 
 # ---- which patch a program is at -----------------------------------------------------------------
 def open_patch(writer: KernelWriter) -> Patch:
-    """Places in the order of the operand that slides, since a patch of it is reshaped to rows."""
+    """Opens places in the order of the sliding operand, because a patch of it is reshaped to rows."""
     _, _, n, k, _ = writer.kernel.axes
     binders = places_in_memory(writer.kernel)
     places: list[Run] = [(b.index,) for b in binders]
@@ -105,7 +105,7 @@ def open_patch(writer: KernelWriter) -> Patch:
 
 
 def places_in_memory(kernel: KernelPlan) -> tuple[ir.Binder, ...]:
-    """What walks the places, in the order of the dims of the operand that slides."""
+    """The indices of places, in the order of the dims of the sliding operand."""
     binders = {(d.index,): d for d in kernel.axes[1].digits}
     return tuple(binders[run] for run in kernel.tiles[0].runs if run in binders)
 
@@ -145,7 +145,7 @@ def covered_text(kernel: KernelPlan) -> str:
 
 
 def apart_text(kernel: KernelPlan) -> str:
-    """How many elements apart neighbouring places are stored."""
+    """The distance in elements between neighbouring places."""
     place = places_in_memory(kernel)[-1].index
     for nest in (n for n in kernel.nests if n.name in kernel.stores):
         for k, coordinate in enumerate(nest.coords):
@@ -162,7 +162,7 @@ def apart_text(kernel: KernelPlan) -> str:
 
 
 def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
-    """What walks the dims of a patch."""
+    """The indices of the dims of a patch."""
     counts, found = [writer.names.free(f"patches_{name}") for name in patch.names], []
     for k, (b, name) in enumerate(zip(patch.places, patch.names, strict=True)):
         faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))

@@ -105,7 +105,7 @@ def describe(
     described: str = "tiles",
     name: str = "",
 ) -> tuple[str, Load]:
-    """The host line that describes an operand, and what loads a tile of it; `described`: by what of the library."""
+    """The host line that makes a descriptor, and the expression that loads a tile. `described` names the library function."""
     order = matrix_order(writer.kernel, tile, axes)
     outer = [tile.runs[k] for k in order[:-2]]
     name = name or writer.names.free(f"{tile.tensor}_tiles")

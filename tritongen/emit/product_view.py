@@ -14,7 +14,7 @@ from tritongen.emit.view import KernelView, Store
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is computed in front of a value, and its text."""
+    """A value: the lines in front of it, and its text."""
 
     lines: Sequence[str]
     text: str
@@ -33,7 +33,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What three products of TF32 take in a step: a factor that is split there, and the other one's parts as loaded."""
+    """The operands of three TF32 products in a step: a factor that is split there, and the loaded parts of the other one."""
 
     factor: Factor
     hi: str
@@ -67,7 +67,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the terms of a step share: before the loop, and in it that of the next step."""
+    """A scale that the terms of a step share: loaded before the loop, and inside for the next step."""
 
     first: Value
     following: Value
@@ -75,7 +75,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What walks one dim of a patch of places."""
+    """The index of one dim of a patch."""
 
     name: str
     extent: str

@@ -74,7 +74,7 @@ def walked(writer: KernelWriter, level: Level, steps: Steps, mask_redundant: Set
 def merged(
     writer: KernelWriter, level: Level, pairs: Mapping[str, Paired] = PAIRS
 ) -> tuple[Fold, ...]:
-    """What the parts of the rows left."""
+    """Loads and merges the stored parts of the rows."""
     folds = _folds(writer, level, pairs)
     comments = [_comment(fold) for fold in folds]
     merges = zip(folds, comments, strict=True)
@@ -117,7 +117,7 @@ def stored_parts(writer: KernelWriter, states: Lines, values: Lines) -> tuple[Pa
 
 
 class _Single:
-    """A fold by itself: an accumulator a lane, and the place of what it holds where that is wanted."""
+    """A single fold: one accumulator per lane, and the index of its element if that is wanted."""
 
     def __init__(self, writer: KernelWriter, nest: ir.Nest):
         self.writer, self.nest, self.name = writer, nest, nest.name
@@ -277,7 +277,7 @@ class _Pair:
         return self.text(self.monoid.merge, parts=", ".join(states))
 
     def stored(self, names: Lines) -> tuple[Part, ...]:
-        """What stands for all states whose lanes have these names."""
+        """A name for all states whose lanes have these names."""
         values = tuple(self.text(value, names) for value in self.monoid.stored)
         return stored_parts(self.writer, self.states, values)
 
@@ -314,7 +314,7 @@ def terms(writer: KernelWriter) -> str:
 
 
 def place_dtype(writer: KernelWriter) -> str:
-    """What the terms of a row are numbered in."""
+    """The dtype of the numbers of a row's terms."""
     return counting_dtype(writer, "PLACE", writer.kernel.axes[1].extent)
 
 

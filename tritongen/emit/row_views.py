@@ -32,7 +32,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One of a fold's state, as it is before the first term."""
+    """One variable of a fold's state, with its initial value."""
 
     name: str
     shape: str

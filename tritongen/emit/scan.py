@@ -131,7 +131,7 @@ def scan_view(
 
 
 def values_a_row(writer: KernelWriter) -> None:
-    """Values that do not change along the walk, in front of it."""
+    """Puts values that do not change along the scan in front of it."""
     col = writer.kernel.axes[1].digits[0].index
     for nest in writer.kernel.nests:
         if not is_reducer(nest) and col not in {b.index for b in nest.box}:
@@ -179,7 +179,7 @@ def is_arg(nest: ir.Nest) -> bool:
 
 
 def states(nest: ir.Nest) -> State:
-    """What they are called in scratch."""
+    """The names of the states in scratch memory."""
     return tuple(name for name, _ in fold_state(nest))
 
 
@@ -298,7 +298,7 @@ def merge(writer: KernelWriter, nest: ir.Nest, state: State, other: State) -> No
 
 
 def total_of(writer: KernelWriter, nest: ir.Nest, tile: State) -> State:
-    """What a tile combines to along the walk."""
+    """The total of a tile along the scan."""
     helper = {"max": "lib.larger", "min": "lib.smaller"}.get(nest.fold.op)
     if helper and ir.kind_of(nest.fold.body.dtype, writer.op) == "int":
         # tl.max would widen a narrow int, and the carry with it.

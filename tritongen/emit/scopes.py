@@ -132,7 +132,7 @@ class _Function:
         return state
 
     def reads(self, node: ast.AST, state: frozenset[str]) -> frozenset[str]:
-        """What exists with what the node itself stores: the targets of comprehensions, if nothing else."""
+        """The names that exist inside a node, with those that it stores itself, such as targets of comprehensions."""
         said = walked.names(node)
         state = state.union(n.id for n in said if isinstance(n.ctx, ast.Store))
         for name in said:

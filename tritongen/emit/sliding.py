@@ -51,7 +51,7 @@ class SlidingWriter(KernelWriter):
         return {b.index for b in self.window()}
 
     def counted(self, p: Poly) -> str:
-        """What is known as the kernel is compiled is divided by as it stands, where a loop without terms is known, too."""
+        """A divisor that the compiler knows is used directly. It then also knows a loop without terms."""
         if not symbols(p) <= self.known or indices(p):
             return super().counted(p)
         axes = self.kernel.axes
@@ -119,7 +119,7 @@ class SlidingWriter(KernelWriter):
         return name
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
-        """As ever, but that a coordinate is its row's part, by name, and what the loop adds."""
+        """The usual mask, where a coordinate is the named part of its row plus what the loop adds."""
         if read.fill is not None and read.tensor not in self.views and not dims:
             dims = list(range(len(read.coords)))
             shown = [self.place(read.tensor, k, c) for k, c in enumerate(read.coords)]
@@ -133,7 +133,7 @@ class SlidingWriter(KernelWriter):
         )
 
     def channels(self, tensor: str) -> int | None:
-        """The dim of an operand that channels alone walk, where the terms of a tile mix taps and channels."""
+        """The dim of an operand that only channels index, if the terms of a tile mix taps and channels."""
         channels = {d.index for d in self.kernel.axes[3].digits} - self.slid()
         if len(self.kernel.axes) > 4 or len(channels) != 1:
             return None
@@ -141,7 +141,7 @@ class SlidingWriter(KernelWriter):
         return inner[0] if len(inner) == 1 else None
 
     def held(self, tensor: str) -> list[frozenset[str]]:
-        """The indices that walk each dim of an operand."""
+        """The indices of each dim of an operand."""
         if tensor in self.views:
             return [frozenset(run) for run in self.views[tensor].runs]
         # What a bound alone reads is no factor.
@@ -170,7 +170,7 @@ class SlidingWriter(KernelWriter):
         return name
 
     def row_part(self, coordinate: Poly) -> Poly:
-        """What the loop does not change of a coordinate; nothing where it must check a fraction."""
+        """The part of a coordinate that the loop does not change. Empty if exact division must be checked."""
         if affine(coordinate) is None or is_fractional(coordinate) or not self.sliding:
             return poly(0)
         sliding = {name for name, axis in self.axis_of.items() if axis.name in self.sliding}
@@ -181,7 +181,7 @@ class SlidingWriter(KernelWriter):
         return bool(row.terms) and row != coordinate
 
     def row_name(self, tensor: str, dim: int, row: Poly) -> str:
-        """The name of a row's part of a coordinate, said before the loop."""
+        """The name of the row's part of a coordinate, which stands before the loop."""
         key = ("row", tensor, dim, row)
         if key not in self.hoisted:
             text = self.size(row)[0]
@@ -192,7 +192,7 @@ class SlidingWriter(KernelWriter):
         return self.hoisted[key]
 
     def place(self, tensor: str, dim: int, coordinate: Poly) -> str:
-        """A coordinate as a mask asks of it; said where it is asked of only."""
+        """A coordinate for a mask. It is printed only where a mask needs it."""
         if not self.is_split(coordinate):
             return self.coordinate(tensor, dim, coordinate)
         if not self.checks(tensor, dim, "", coordinate):

@@ -34,7 +34,7 @@ def open_tile(writer: KernelWriter) -> Tile:
 
 
 def counted_rows(writer: KernelWriter, tile: Tile) -> Tile:
-    """Rows that are taken apart are counted in 32 bits where these are enough, in which dividing is cheap."""
+    """Rows that are split into digits are counted in 32 bits if that is enough, because division is cheap there."""
     row = writer.kernel.axes[0]
     if len(row.digits) == 1:
         return tile
@@ -43,7 +43,7 @@ def counted_rows(writer: KernelWriter, tile: Tile) -> Tile:
 
 
 def counting_dtype(writer: KernelWriter, name: str, extent: Poly) -> str:
-    """What an extent, and a tile that reaches beyond it, is counted in: 32 bits where they are enough."""
+    """The dtype in which an extent, and a tile beyond it, is counted: 32 bits if that is enough."""
     passed = f"tl.int32 if {launch_text(extent)} < 2_000_000_000 else tl.int64"
     return writer.parameter(writer.args.constants, name, passed)
 
@@ -64,7 +64,7 @@ def open_columns(writer: KernelWriter) -> dict[str, Any]:
 
 
 def count_runs(writer: KernelWriter, axis: Axis, name: str) -> None:
-    """The variable of what no tile walks, which counts from 0."""
+    """The variable of an axis that no tile covers. It counts from 0."""
     writer.axis_var[axis.name] = name
     if len(axis.digits) == 1 and not axis.digits[0].lo.terms:
         writer.index[axis.digits[0].index] = name
@@ -77,7 +77,7 @@ def name_axis(writer: KernelWriter, axis: Axis, name: str) -> None:
 
 
 def open_axis(writer: KernelWriter, axis: Axis, name: str) -> tuple[str, str, str]:
-    """`first + ` of what a tile walks, how many elements it has, and where they end."""
+    """For an axis of a tile: `first + `, the number of its elements, and their end."""
     name_axis(writer, axis, name)
     count, low = writer.extent(axis.extent, f"{name}s") if axis.digits else "1", ""
     if len(axis.digits) == 1 and (first := axis.digits[0].lo).terms:
@@ -162,7 +162,7 @@ class FlatWriter(KernelWriter):
 
 
 def flat(writer: FlatWriter) -> KernelView:
-    """In a function of its own, what is done with a block: called without a mask for those that are whole."""
+    """Puts the work of a block into a function of its own, which is called without a mask for whole blocks."""
     (axis,), sizes = writer.kernel.axes, writer.args.sizes
     name_axis(writer, axis, "i")
     writer.axis_mask[axis.name] = "inside"
@@ -186,7 +186,7 @@ def tile(writer: KernelWriter) -> KernelView:
 
 
 def strided(writer: KernelWriter) -> KernelView:
-    """Three dims, of which none is taken apart: where a dim is contiguous, Triton sees that it is."""
+    """Three dims, none of which is split into digits, so that Triton sees which of them is contiguous."""
     sizes = {}
     for axis in writer.kernel.axes:
         name_axis(writer, axis, f"{axis.name}_at")

@@ -66,12 +66,12 @@ class KernelView:
 
     @property
     def extents(self) -> dict[str, str]:
-        """What a tile's sides walk, by the constexprs that they are."""
+        """The extents of a tile's sides, by their constexprs."""
         return {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its parameters without what is said of them."""
+        """The names of the parameters."""
         every = (*self.parameters, *self.optional, *self.workspaces)
         return tuple(p.partition(":")[0].partition("=")[0] for p in every)
 

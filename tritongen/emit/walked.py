@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 
 @lru_cache(maxsize=1)
 def parsed(source: str) -> ast.Module:
-    """The tree of a module, the same for each of its gates: nobody may change it."""
+    """The syntax tree of a module. All checks share it, so it must not be changed."""
     return ast.parse(source)
 
 
@@ -27,7 +27,7 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """What it is made of, in the reverse of the text's order."""
+    """The children of a node, in reverse order of the text."""
     found: list[ast.AST] = []
     for value in map(node.__dict__.get, _fields(node.__class__.__name__)):
         if isinstance(value, list):

@@ -62,7 +62,7 @@ def loop(writer: KernelWriter) -> KernelView:
 
 # ---- what they share -----------------------------------------------------------------------------
 def open_walk(writer: KernelWriter) -> Tile:
-    """Columns that are taken apart are counted in 32 bits where these are enough."""
+    """Columns that are split into digits are counted in 32 bits if that is enough."""
     tile, col = open_tile(writer), writer.kernel.axes[1]
     if not decoded(writer, col.run):
         return tile

@@ -141,12 +141,12 @@ class WindowWriter(KernelWriter):
         return checked_sides(*sides), checked
 
     def open_lines(self, nests: list[ir.Nest]) -> tuple[Run, ...]:
-        """What the innermost loop takes its terms from: here nothing, each term is loaded."""
+        """The lines from which the innermost loop takes its terms. Here there are none: each term is loaded."""
         return ()
 
 
 def checked_sides(*sides: list[str]) -> str:
-    """(what varies along the rows) & (what varies along the columns), each said once."""
+    """A mask: (the part that varies along the rows) & (the part that varies along the columns), each printed once."""
     once = (list(dict.fromkeys(side)) for side in sides if side)
     joined = [" & ".join(f"({c})" for c in s) if len(s) > 1 else s[0] for s in once]
     return " & ".join(f"({s})" for s in joined) if len(joined) > 1 else "".join(joined)

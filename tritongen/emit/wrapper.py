@@ -57,7 +57,7 @@ def refuse(condition: str, message: str) -> list[str]:
 
 
 def as_written(line: str, shown: Mapping[str, str]) -> str:
-    """A line whose message, if it has one, calls everything as the spec does; what stands in braces is code."""
+    """A line whose message, if it has one, uses the names of the spec. Text in braces is code."""
 
     def renamed(message: re.Match[str]) -> str:
         texts = re.split(r"(\{[^}]*\})", message[0])
@@ -286,7 +286,7 @@ def _batch_message(op: ir.Op, operand: ir.Tensor, first: ir.Tensor) -> str:
 
 
 def docstring(op: ir.Op) -> tuple[str, ...]:
-    """What the op computes, shapes and dtypes of operands and results, errors."""
+    """The docstring: results and operands with shapes and dtypes, and errors."""
 
     def shape(t: ir.Tensor) -> str:
         inside = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in t.dims)

@@ -30,12 +30,12 @@ KEPT = 1 << 14  # monomials: an op has a few, which stand in all that is said of
 
 
 class Overgrown(ArithmeticError):
-    """A product of sums whose terms nobody would wait for."""
+    """Raised for a product of sums that has too many terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poly:
-    """Normal form: monomials in a fixed order, none with coefficient 0."""
+    """A polynomial in normal form: monomials in a fixed order, none with coefficient 0."""
 
     terms: tuple[tuple[Monomial, Number], ...] = ()
 
@@ -69,7 +69,7 @@ class Poly:
         return poly(other) - self
 
     def __truediv__(self, other: PolyLike) -> Poly:
-        """Exact division: where it leaves a remainder, the coordinate is out of bounds."""
+        """Exact division. If there is a remainder, the coordinate is out of bounds."""
         return self * reciprocal(poly(other))
 
     def __floordiv__(self, other: PolyLike) -> Poly:

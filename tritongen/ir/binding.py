@@ -63,7 +63,7 @@ class Bound:
         return self.dtypes.get(name, name)
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """The shape as the caller sees it, batch dims apart."""
+        """The shape as the caller sees it, with separate batch dims."""
         parts = [self.batch_shape if d == BATCH_SIZE else (self.size(d),) for d in tensor.dims]
         return tuple(n for part in parts for n in part)
 
@@ -199,7 +199,7 @@ def _kind(dtype: str) -> str:
 
 # ---- operands against each other ----------------------------------------------------------------
 def _bind_dtypes(op: Op, values: Mapping[str, Any]) -> dict[str, str]:
-    """Each operand by itself, then against those before it: dtype, rank, device."""
+    """Checks each operand alone, then against the operands before it: dtype, rank, device."""
     typarams = {p.name: p for p in op.typarams}
     dtypes: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -252,7 +252,7 @@ def _named_dims(t: Tensor, ndim: int) -> Iterable[tuple[int, Poly]]:
 
 
 def _batch_part(t: Tensor, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Where the batch dims stand in the shape: start and number."""
+    """The position of the batch dims in the shape: start and number."""
     return t.dims.index(BATCH_SIZE), len(shape) - (len(t.dims) - 1)
 
 
@@ -294,7 +294,7 @@ def _bind_batch(op: Op, tensors: tuple[Tensor, ...], values: Mapping[str, Any]) 
 
 
 def _bare(d: Poly) -> str | None:
-    """The name of the size that stands alone in a dim."""
+    """The name of the size that is alone in a dim."""
     if len(d.terms) != 1:
         return None
     ((monomial, value),) = d.terms

@@ -50,7 +50,7 @@ def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
 
 
 def lines_of(nests: Iterable[ir.Nest]) -> Lines:
-    """Each line, of which those that it reads come first, with its coordinates and what moves it: looked at once."""
+    """Each line behind the lines that it reads, with its coordinates and the indices that it depends on."""
     found: dict[str, tuple[tuple[Poly, ...], set[str]]] = {}
     for nest in nests:
         found[nest.name] = nest.coords, free_indices(nest.body, found)

@@ -166,7 +166,7 @@ def bits(name: str, triton: Text, torch: Text) -> Function:
 def arithmetic(
     name: str, args: str, symbol: str, precedence: int, derivative: tuple, ulp: float, **texts
 ) -> Function:
-    """An operator; its text is the target's own operator unless `texts` says otherwise."""
+    """An operator. Its text is the target's own operator, unless `texts` gives another one."""
     text = infix(symbol, precedence)
     fields = {"triton": text, "torch": text, "surface": symbol, **texts}
     return Function(name, 2, args, "same", derivative=derivative, ulp=ulp, **fields)

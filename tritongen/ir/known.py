@@ -88,7 +88,7 @@ def facts_of(op: Op) -> Facts:
 
 
 def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly] = ()) -> Facts:
-    """Facts from the names of sizes (constants apart), what is written after `with`, and dims."""
+    """Facts from the names of sizes (without constants), from `with`, and from dims."""
     known = Facts(low={BATCH: 0} | {name: 0 for name in sizes})
     facts = tuple(facts)
     # Defines first: a requirement may bound what a derived size is made of.
@@ -104,13 +104,13 @@ def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly
 
 
 def define(facts: Facts, name: str, value: Poly) -> Facts:
-    """With `name = value`, a size: not negative."""
+    """Adds `name = value`, a size that is not negative."""
     value = simplify(value, facts)
     return learn(replace(facts, equal={**facts.equal, name: value}), value)
 
 
 def require(facts: Facts, left: Poly, op: str, right: Poly) -> Facts:
-    """With `left op right`."""
+    """Adds `left op right`."""
     match op:
         case "==":
             return _equate(facts, simplify(left - right, facts), left)
@@ -128,7 +128,7 @@ def require(facts: Facts, left: Poly, op: str, right: Poly) -> Facts:
 
 
 def _apart(facts: Facts, gap: Poly) -> Facts:
-    """With gap != 0."""
+    """Adds gap != 0."""
     for side in (gap, -gap):
         if plainly_nonnegative(side, facts):
             return learn(facts, side - 1)
@@ -136,7 +136,7 @@ def _apart(facts: Facts, gap: Poly) -> Facts:
 
 
 def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
-    """With a point in the box: no range is empty, every guard is >= 0 there."""
+    """Adds a point in the box: no range is empty, and every guard is >= 0 there."""
     return _within(facts, tuple(ranges.items()), tuple(guards))
 
 
@@ -182,7 +182,7 @@ def plainly_nonnegative(p: Poly, facts: Facts) -> bool:
 
 
 def _least(p: Poly, low: Mapping[str, int]) -> Number:
-    """What p is with each size at its bound and each index at 0; 0 where there is more in it than those."""
+    """The value of p with each size at its bound and each index at 0. 0 if p has other parts."""
     total: Number = 0
     for monomial, value in p.terms:
         for atom, power in monomial:
@@ -213,7 +213,7 @@ def _not_below(atom: Atom, facts: Facts) -> bool:
 
 # ---- learning -----------------------------------------------------------------------------------
 def learn(facts: Facts, p: Poly) -> Facts:
-    """With p >= 0."""
+    """Adds p >= 0."""
     p = simplify(p, facts)
     if is_fractional(p) or p.constant is not None or plainly_nonnegative(p, facts):
         return facts
@@ -275,7 +275,7 @@ def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
 
 
 def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
-    """Each name that stands alone in gap, once, and what it is where gap == 0."""
+    """Each name that is alone in gap, once, with its value for gap == 0."""
     for monomial, value in gap.terms:
         if len(monomial) != 1 or monomial[0][1] != 1 or abs(value) != 1:
             continue
@@ -286,7 +286,7 @@ def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
 
 
 def _divides(facts: Facts, quotient: Floor) -> Facts:
-    """With `num % den == 0`: num is den times a name that stands for the quotient."""
+    """Adds `num % den == 0`: num is den times a name for the quotient."""
     name = text(poly(quotient))
     if plainly_nonnegative(quotient.den, facts):
         facts = learn(facts, quotient.den - 1)  # a call that divides by 0 is refused

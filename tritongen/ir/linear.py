@@ -76,7 +76,7 @@ def is_linear(found: Iterable[Term], group: tuple[str, ...]) -> bool:
 
 
 def terms(expr: Expr, names: Iterable[str], lines: Mapping[str, Terms], op: Op) -> Terms:
-    """What a value is the sum of; nothing where it is 0."""
+    """The terms of a value as a sum. None for 0."""
 
     def of(e: Expr) -> Terms:
         return terms(e, names, lines, op)

@@ -41,7 +41,7 @@ def key_of(value: Expr) -> Key:
 
 
 def by_bits(op: Op, nests: Sequence[Nest]) -> frozenset[Key]:
-    """The values that may be bf16 where what is made of them is rounded to f16."""
+    """The values that may be bf16 while an operation on them is rounded to f16."""
     named = {n.name: n.body for n in nests}
     found: set[Key] = set()
     for cast in (e for n in nests for e in walk(n.body) if isinstance(e, Cast)):

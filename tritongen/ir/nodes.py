@@ -212,7 +212,7 @@ class Reduce:
 
     @property
     def number(self) -> Poly:
-        """What argmax and argmin give for a term."""
+        """The number that argmax and argmin return for a term."""
         total = Poly()
         for b in self.binders:
             total = total * b.hi + index(b.index)
@@ -220,7 +220,7 @@ class Reduce:
 
     @property
     def factors(self) -> tuple[Expr, Expr]:
-        """Of a sum of products of two; TypeError for another reducer."""
+        """The two factors of a sum of products. TypeError for another reducer."""
         match self.body:
             case Call("mul", (left, right)) | Call("scaled", (Call("mul", (left, right)), _)):
                 return left, right
@@ -228,7 +228,7 @@ class Reduce:
 
     @property
     def scale(self) -> Expr | None:
-        """What a plan multiplies the sum of a run of products by, which share it."""
+        """A scale that a run of products shares: the plan multiplies their sum by it."""
         match self.body:
             case Call("scaled", (_, scale)):
                 return scale
@@ -372,7 +372,7 @@ def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def dtypes_of(dtype: str, op: Op) -> tuple[str, ...]:
-    """What a dtype that occurs in the op stands for in its calls."""
+    """The dtypes that a dtype of the op may stand for in its calls."""
     return next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
 
 
@@ -381,7 +381,7 @@ def may_be_f64(dtype: str, op: Op) -> bool:
 
 
 def may_be_half(dtype: str, op: Op) -> bool:
-    """Whether it has less than 32 bits in some call."""
+    """Whether it has fewer than 32 bits in some call."""
     return not set(HALVES).isdisjoint(dtypes_of(dtype, op))
 
 

@@ -325,7 +325,7 @@ class _Printer:
         return replace(self, ranges=self.ranges | {b.index: (b.lo, b.hi) for b in binders})
 
     def binder(self, b: Binder, r: Reduce, guards: list[Guard]) -> ast.Binder:
-        """The binder with its range and the guards that are bounds of it, which it takes away."""
+        """The binder with its range. Removes the guards that are bounds of it."""
         if b.index == BATCH:
             return ast.Binder(BATCH)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
@@ -352,7 +352,7 @@ class _Printer:
     def said(
         self, b: Binder, r: Reduce, guards: list[Guard], upper: bool
     ) -> list[tuple[Guard, Poly]]:
-        """The guards that are one end of a binder, with what it is; none where the checker makes another box of it."""
+        """The guards that form one end of a binder, with that end. None if the checker would make another box."""
         pairs = ((g, bound_of(b.index, g.poly)) for g in guards if g.op == ">=")
         found = [(g, f[1]) for g, f in pairs if f is not None and f[0] == upper]
         found = [(g, e) for g, e in found if indices(e) <= self.ranges.keys()]
@@ -378,7 +378,7 @@ class _Printer:
         return all(dim == b.hi for coordinate, dim in pairs if coordinate == poly(Idx(b.index)))
 
     def identity(self, r: Reduce) -> ast.Expr:
-        """What a term that a guard drops counts as."""
+        """The value of a term that a guard drops."""
         kind = next((p.kind for p in self.op.typarams if p.name == r.body.dtype), r.body.dtype)
         match r.op:
             case "sum":

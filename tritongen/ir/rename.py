@@ -63,7 +63,7 @@ def renamed(value: Any, names: Names, indices: Names | None = None) -> Any:
 
 
 def ref_names(op: ir.Op) -> frozenset[str]:
-    """What the op's `ref` calls its steps."""
+    """The names of the steps of the op's `ref`."""
     return frozenset(name for name, _ in parse_ref(op.ref).steps) if op.ref else frozenset()
 
 

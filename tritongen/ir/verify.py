@@ -60,7 +60,7 @@ class InvalidIR(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a tensor that may be read is: rank and dtype."""
+    """The rank and dtype of a tensor that may be read."""
 
     rank: int
     dtype: str
@@ -68,7 +68,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where an expression stands: the op, its nest, what may be read, the indices in force."""
+    """The context of an expression: the op, its nest, the readable tensors, the indices in use."""
 
     op: Op
     nest: str

@@ -18,7 +18,7 @@ def check_dtype(x: torch.Tensor, who: str, *dtypes: torch.dtype, source: str = "
 
 
 def check_rank(x: torch.Tensor, who: str, rank: int, dims: str) -> None:
-    """So many dims; as many at least, where `dims` has a `...`."""
+    """Checks the number of dims. With `...` in `dims` it is a minimum."""
     if x.dim() == rank or x.dim() > rank and "..." in dims:
         return
     count = f"{'at least ' * ('...' in dims)}{rank} dim{'s' * (rank != 1)} {dims}"

@@ -144,7 +144,7 @@ def scaled(gpu: Gpu) -> Coefficients:
 
 @cache
 def calibrated() -> dict[str, Coefficients]:
-    """By the name of a GPU: what the runtime found in the user's cache."""
+    """Coefficients from the user's cache, by the name of a GPU."""
     return {}
 
 

@@ -21,7 +21,7 @@ from tritongen.lib.functions import blocks
 
 
 def reshaped(x: torch.Tensor, *shape: int) -> torch.Tensor:
-    """As `x.reshape(shape)`."""
+    """Same as `x.reshape(shape)`, with one kernel if a copy is needed."""
     try:
         return x.view(shape)
     except RuntimeError:  # its strides allow none
@@ -30,7 +30,7 @@ def reshaped(x: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 def flattened(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Tensors of one shape with one dim, in the order in which the first one lies in memory that repeats nothing."""
+    """Flattens tensors of one shape, in the memory order of the first tensor that repeats no element."""
     first = ([t for t in tensors if 0 not in t.stride()] or tensors)[0]
     order = sorted(range(first.dim()), key=first.stride, reverse=True)
     return tuple(reshaped(t.permute(order), t.numel()) for t in tensors)

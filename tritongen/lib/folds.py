@@ -220,7 +220,7 @@ def shift_sumexp(m, s, shift, count):
 
 @triton.jit
 def nearer(mean, rest):
-    """A mean, and the mean of what it leaves of its terms: of large ones the first is rounded, the second is not."""
+    """Adds to a mean the mean of the remaining differences. For large terms the mean is rounded; the differences are not."""
     return mean + tl.where(tl.abs(rest) < float("inf"), rest, 0.0)
 
 

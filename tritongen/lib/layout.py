@@ -66,7 +66,7 @@ def apart(
 
 
 def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool | None:
-    """Whether `dim` lies inside `other` in memory, by the first operand that can tell; None: none can."""
+    """Whether `dim` is inside of `other` in memory, by the first operand that decides it. None if no operand does."""
     for own in strides:
         if own[dim] == 0 or own[other] == 0:
             continue
@@ -86,7 +86,7 @@ def memory_format(*operands: torch.Tensor, most: int = 5) -> torch.memory_format
 
 
 def _is_channels_last(x: torch.Tensor) -> bool:
-    """As torch decides it: where both orders hold, it is not."""
+    """Whether a tensor is channels last, as torch decides. If both orders hold, it is not."""
     least, channels = 0, x.stride(1)
     for dim in (1, *reversed(range(2, x.dim())), 0):
         stride = x.stride(dim)

@@ -30,7 +30,7 @@ from tritongen.lib.compilers import mend_compilers
 
 
 def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
-    """What decides how a call runs, and its operands' pointers: none where it is not replayed."""
+    """The key that decides how a call runs, and its operands' pointers. None if the call is not replayed."""
     kind: list[Any] = []
     pointers: list[int] = []
     device, hooks = -1, triton.knobs.runtime
@@ -56,7 +56,7 @@ def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
 
 
 class Steps(TorchDispatchMode):
-    """What a call allocates and launches; `more`: whether torch does anything else for it."""
+    """The allocations and launches of a call. `more`: whether torch does anything else in it."""
 
     _should_skip_dynamo = classmethod(lambda cls: False)  # else torch imports its compiler
 
@@ -83,7 +83,7 @@ class Steps(TorchDispatchMode):
 
 
 def arguments_of(kernel: Any, args: Any, config: Any) -> dict[str, Any]:
-    """What a launch gives a kernel, and what it leaves to defaults, by the kernel's parameters; options of Triton behind."""
+    """The arguments of a launch and the defaults, in the order of the kernel's parameters. Options of Triton come last."""
     left = zip(reversed(kernel.arg_names), reversed(kernel.fn.__defaults__ or ()), strict=False)
     return {**dict(left), **dict(zip(kernel.arg_names, args, strict=False)), **config}
 

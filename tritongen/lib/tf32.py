@@ -13,7 +13,7 @@ from tritongen.lib.functions import blocks
 
 @triton.jit
 def tf32_parts(x):
-    """x as hi + lo: hi is a TF32 number, of 10 bits of mantissa, and lo what it leaves of x."""
+    """Splits x into hi + lo. hi is a TF32 number with 10 bits of mantissa, and lo is the rest of x."""
     # An infinite hi times the other factor's lo, which may be 0, would be NaN. One exponent bit less makes it 1
     # (or -1), and leaves all of x to lo, whose product with the other one's hi is as x's own.
     kept = tl.where(tl.abs(x) < 3.401992901712019e38, -0x2000, -0x40002000)

@@ -77,7 +77,7 @@ def with_blocks(
 
 @cache
 def _measuring() -> Any:
-    """Triton's autotuner keeps the arguments of the call at hand in itself: one thread at a time."""
+    """Lets one thread at a time measure: Triton's autotuner stores the arguments of the current call in itself."""
     return threading.RLock()
 
 

@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def phases(x, RUN: tl.constexpr):
-    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
+    """x[:, 0::RUN], x[:, 1::RUN], ...: the elements at each position of a run."""
     if RUN == 1:
         return (x,)
     else:

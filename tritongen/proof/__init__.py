@@ -27,7 +27,7 @@ TARGET = "sm_90"  # what is compiled for where no GPU is
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one file; `report` is plain data."""
+    """The result for one file. `report` is plain data."""
 
     report: dict[str, Any]
 
