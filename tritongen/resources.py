@@ -12,11 +12,11 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str) -> Path:
-    """The folder `grammar`, `templates` or `docs`, of which a wheel has `language.md` alone."""
+    """The folder `grammar`, `templates` or `docs`. A wheel has only `language.md` of the latter."""
     packed = _PACKAGE / "_data" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name
 
 
 def package_folder(name: str) -> Path:
-    """A folder of the package, for what of it is printed elsewhere too."""
+    """A folder of the package, for parts that are printed elsewhere too."""
     return _PACKAGE / name

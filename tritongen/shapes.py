@@ -68,7 +68,7 @@ def _parse_shape(text: str) -> list[Numbers]:
 
 
 def _values(name: str, value: str, text: str) -> list[Any]:
-    """What one entry says: a number, a word, or each power of two of a range times its start."""
+    """The values of one entry: a number, a word, or the doubling values of a range."""
     if len(value) > 400:  # Python reads no number of 4,301 digits
         raise BadShape(f"--shape {text[:40]!r}: {value[:40]}... is too long for a number")
     found = _RANGE.fullmatch(value)
@@ -159,7 +159,7 @@ def _typing(typings: Sequence[Op], asked: Mapping[str, str]) -> tuple[Op, dict[s
 
 
 def _dtype(parameter: Any, asked: Mapping[str, str]) -> str | None:
-    """What a type parameter stands for: as asked, or where nothing is, a usual one that it takes."""
+    """The dtype of a type parameter: as asked, or else a usual one that it takes."""
     named = asked.get(parameter.name)
     general = asked.get("")
     if named is not None:
@@ -224,7 +224,7 @@ def meta_arguments(op: Op, case: Case) -> dict[str, Any]:
 
 
 def random_arguments(op: Op, case: Case, device: str, seed: int = 0) -> dict[str, Any]:
-    """Normal numbers; small integers; coordinates that lie inside what they index."""
+    """Random arguments: normal numbers, small integers, and coordinates inside of what they index."""
     random = torch.Generator(device).manual_seed(seed)
     known = all_sizes(op, case.sizes)
     extent = min((n for n in known.values() if n > 0), default=1)

@@ -42,7 +42,7 @@ def at_hand(device: torch.device | None = None) -> Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one `choose_<step>` was asked, and answered."""
+    """The arguments and the answer of one `choose_<step>`."""
 
     step: str
     facts: dict[str, Any]  # what it was given, and what of its `gpu` rules speak of
@@ -68,14 +68,14 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _Noting:
-    """Stands for a kernel: `kernel[grid](...)` is written down instead of run."""
+    """A stand-in for a kernel: `kernel[grid](...)` is recorded instead of run."""
 
     kernel: Any
     calls: Calls
 
     @property
     def fn(self) -> _Noting:
-        """Of one with a table of configs, without that."""
+        """The function of a kernel, without its table of configs."""
         return _Noting(self.kernel.fn, self.calls)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
@@ -86,7 +86,7 @@ class _Noting:
 
 
 def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
-    """As `lib.tuned`: a kernel with a table of configs is noted in the one that `choose` has for the call."""
+    """Stands in for `lib.tuned`: a kernel with a table is recorded with the config of `choose`."""
     kernel = noting.kernel
     names = (*kernel.configs[0].kwargs, "num_warps", "num_stages")
     chosen = {name: config[name] for name in names if name in config}
@@ -102,7 +102,7 @@ def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
 def trace(
     module: types.ModuleType, name: str, args: Mapping[str, Any], gpu: Gpu | None = None
 ) -> Calls:
-    """The choices and launches of one call of the module's op, on meta copies of its tensors; `gpu`: not the one at hand."""
+    """The choices and launches of one call, on meta copies of its tensors. `gpu` replaces the GPU of this machine."""
     calls = Calls()
     function = _shadow(module, calls, gpu or at_hand())[name]
     function(**{k: _meta(v) if isinstance(v, torch.Tensor) else v for k, v in args.items()})

@@ -59,7 +59,7 @@ def limited(most: int | None = None) -> Iterator[bool]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """What is done once a process, and costs no compile its steps."""
+    """Marks work that is done once per process, and that no compile counts."""
     steps, most = _count.steps, _count.most
     _count.most = None
     try:

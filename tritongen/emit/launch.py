@@ -196,7 +196,7 @@ def is_one_of(names: list[str]) -> str:
 
 
 def packed_first(step: Step) -> tuple[tuple[Pack, ...], list[str]]:
-    """The packs that several variants want alike, and their lines, said once in front of all launches."""
+    """The packs that several variants share, and their lines, which stand once in front of all launches."""
     wanting: dict[tuple[Pack, ...], list[str]] = {}
     for v in step.variants:
         if v.packs:
@@ -215,7 +215,7 @@ def packing_of(variant: Variant) -> tuple[str, ...]:
 
 
 def pack_line(pack: Pack) -> str:
-    """The operand with the wanted dim innermost: as it is, or a copy, seen as the operand where it has no name of its own."""
+    """The operand with the wanted dim innermost: itself or a copy. A copy without a name is seen as the operand."""
     name, order = pack.tensor, pack.order
     if pack.like:
         return f"{name} = lib.converted({name}, {pack.like}.dtype)"
@@ -235,7 +235,7 @@ def pack_line(pack: Pack) -> str:
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:
-    """`x = lib.reshaped(x, rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
+    """`x = lib.reshaped(x, rows, D)`, or `.view` for stored tensors. Nothing if the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
     flat = ir.BATCH_SIZE in dims and not one_batch(context, tensor)
     out = tensor
@@ -270,7 +270,7 @@ def batches_first(context: Context, step: Step) -> list[str]:
 
 
 def batch_lines(op: ir.Op, text: str) -> list[str]:
-    """The batch shape of the call and its number of elements, where `text` speaks of them."""
+    """The batch shape of the call and its number of elements, if `text` uses them."""
     if not any(ir.BATCH_SIZE in t.dims for t in op.tensors):
         return []
     counted = re.search(r"\bbatch\b", text)
@@ -353,7 +353,7 @@ def branch(
 
 
 def workspace_lines(context: Context, step: Step) -> Iterator[str]:
-    """In front of all launches: into how many parts sums are cut, and where those are left."""
+    """Lines in front of all launches: the number of parts of sums, and the workspace for them."""
     if variant := with_parts(step):
         yield 'PARTS = config.get("PARTS", 1)'
         renames, device = rule_names(context, step, variant), touched(step)[0]

@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Everywhere:
-    """What several launches are given alike."""
+    """The arguments that several launches share."""
 
     arguments: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Everywhere:
 
 
 def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str]]) -> Everywhere:
-    """What makes the text shortest. `apart`: lines of branches, whose names say other things there."""
+    """The shared arguments that make the text shortest. `apart`: lines of branches, where these names mean something else."""
     ways = dict.fromkeys(branches)
     calls = [call for branch in ways for call in branch]
     lines = [*(line for ls in apart for line in ls), *(line for c in calls for line in c.setup)]
@@ -74,7 +74,7 @@ def said_once(branches: Iterable[tuple[Call, ...]], apart: Iterable[Iterable[str
 
 
 def call_texts(calls: Iterable[Call], everywhere: Everywhere) -> list[str]:
-    """Their lines. A grid that has a name is said once for neighbours; those that differ in their PASS are a loop."""
+    """The lines of launches. Neighbours share the line of a named grid. Launches that differ in their PASS are a loop."""
     lines, before = list[str](), ""
     for call, same in groupby(calls, lambda c: replace(c, number="")):
         lines += call.setup
@@ -169,7 +169,7 @@ def given_by_config(
 
 
 def rule_names(context: Context, step: Step, variant: Variant) -> dict[str, str]:
-    """What rules of a variant speak of, as the launch function calls it."""
+    """The names that rules of a variant use, as the launch function calls them."""
     names = {name: f'config["{name}"]' for name, _ in variant.config}
     names |= {"PARTS": "PARTS"} if with_parts(step) else {}
     names |= fact_names(context, step)
@@ -210,7 +210,7 @@ def _adds_up(variant: Variant) -> bool:
 
 
 def calls_behind(context: Context, step: Step, kernels: dict[str, KernelView]) -> tuple[Call, ...]:
-    """What adds up parts of sums, behind the launches that may leave some."""
+    """The launches that add up parts of sums, behind those that may store some."""
     variant = with_parts(step)
     return calls_of(context, step, variant, variant.launches[1:], kernels) if variant else ()
 

@@ -13,7 +13,7 @@ from tritongen.schedule.plan import Plan, Step
 
 
 def kept(output: ir.Tensor, item: OpPlans) -> tuple[str, tuple[str, ...]]:
-    """What layouts an output may have, and the outputs that have the same one: they are stored together."""
+    """The layouts that an output may have, and the outputs that share it because they are stored together."""
     known = (
         layouts(p, host).get(output.name, ("", ()))
         for p, host in zip(item.plans, item.hosts, strict=True)
@@ -45,7 +45,7 @@ def takes_images(step: Step, tensor: str) -> bool:
 
 
 def alike(plan: Plan) -> dict[str, str]:
-    """What passes between steps, and the output of its shape that it lies as: where all steps ask for strides."""
+    """Temporaries between steps, with the output whose layout they share, if all steps take strides."""
     known = layouts(plan, plan.inner)
     found = {}
     for nest in plan.scratch:

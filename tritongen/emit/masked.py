@@ -22,7 +22,7 @@ CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What masked lanes hold, by tensor, where it is read along the columns; and by computed value."""
+    """The values of masked lanes: by tensor, if it is read along the columns, and by computed value."""
 
     tensors: dict[str, float]
     columns: frozenset[str]

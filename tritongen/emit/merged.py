@@ -44,7 +44,7 @@ def merge_lines(context: Context, step: Step) -> list[str]:
 
 
 def put_back_lines(context: Context, step: Step) -> list[str]:
-    """What follows the launch, where a result may have been stored in a copy that lies as the last one."""
+    """Lines behind the launch, if a result may have been stored in a copy with the layout of the last one."""
     if not step.merged or not _may_lie_apart(context, step):
         return []
     return [f"lib.put_back(stored, {tuple_text(step.stores)})"]
@@ -79,7 +79,7 @@ def _batches(context: Context, step: Step, names: list[str]) -> tuple[list[str],
 
 
 def _under(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:
-    """As `_batches`, of tensors that lack dims of the result."""
+    """Same as `_batches`, for tensors that lack dims of the result."""
     result = context.dims[step.stores[0]]
     known = ((ir.Tensor(t, "", context.dims[t]), at) for t, at in step.merged)
     given = ", ".join(under(context.op, result, t, at) for t, at in known)

@@ -63,7 +63,7 @@ def module_source(
 
 
 def _docstring(title: str, source_name: str, text: str, items: tuple[OpPlans, ...]) -> str:
-    """What the file is, the spec, and where it comes from."""
+    """The docstring of the file: its name, the spec, and its origin."""
     names = ", ".join(i.name for i in items)
     spec = (f"    {line}".rstrip() for line in text.strip().splitlines())
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -16,7 +16,7 @@ from tritongen.resources import folder
 
 
 class Names:
-    """The names in force in one function; `mark` stands behind those given out, where it is asked which they are."""
+    """The names in use in one function. `mark` stands behind names that were given out, if the caller wants to find them."""
 
     def __init__(self, taken: Iterable[str] = (), mark: str = ""):
         self.taken, self.mark = set(taken), mark

@@ -182,7 +182,7 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
 
 
 def step_context(context: Context, step: Step) -> Context:
-    """With the copies that the step makes of its operands, and what its kernels hand on: another step's may have the same names."""
+    """The context of a step, with its copies of operands and what its kernels hand on. Another step may use the same names."""
     dims, dtypes = dict(context.dims), dict(context.dtypes)
     handed_on = [n for k in step.kernels for n in k.nests if n.name in k.stores]
     for nest in handed_on:

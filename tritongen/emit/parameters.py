@@ -41,7 +41,7 @@ class Args:
 
 @dataclass(frozen=True)
 class Context:
-    """What is the same for all kernels of one op."""
+    """The state that all kernels of one op share."""
 
     op: ir.Op
     dims: dict[str, tuple[Poly, ...]]  # of every stored tensor, scratch included
@@ -85,7 +85,7 @@ class Parameters:
         self.lines.append(text)
 
     def assign(self, wish: str, text: str) -> str:
-        """`wish = text` on a line of its own; the name that it got."""
+        """Prints `wish = text` on a line of its own. Returns the name, which may differ from the wish."""
         name = self.variable(wish)
         self.line(f"{name} = {text}")
         return name

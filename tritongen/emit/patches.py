@@ -30,7 +30,7 @@ BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "FLAT")
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The names of where a tile begins and how far it reaches, by what walks a dim of a tensor."""
+    """The names of the start and the extent of a tile, by the index of a tensor's dim."""
 
     places: tuple[ir.Binder, ...]  # as they follow each other in memory
     names: tuple[str, ...]  # of the variables that walk them

@@ -133,7 +133,7 @@ def each_kernel(
 
 
 def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str, ...]:
-    """In which ways products of f32 may be asked of a target: all, but AMD's for what the spec says."""
+    """The precisions of f32 products to compile for a target: all, but on AMD only what the spec says."""
     if target.startswith("gfx"):
         return ("tf32",) if plan.op.precision == "tf32" else ("ieee",)
     products = any(s.precision for s in plan.steps)
@@ -144,7 +144,7 @@ def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str
 def _fitting(
     module, plan: Plan, way: Way, choice, size: int, target: str
 ) -> tuple[dict[str, Any] | None, bool]:
-    """A call that comes this way of its own, or one that could; None where the device speaks against it."""
+    """A call that takes this way by itself, or one that could. None if the device rules it out."""
     chosen = dict(way.variants)
     steps = {s.name: s for s in plan.steps}
     variants = {(s.name, v.name): v for s in plan.steps for v in s.variants}
@@ -227,7 +227,7 @@ def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, targe
 
 
 class _Enough(Exception):
-    """Raised in place of the machine code that nobody wants."""
+    """Raised instead of producing machine code that nobody needs."""
 
 
 def lower_one(launch: trace.Launch, word: str, variant: str, dtype: str, target: str) -> Built:

@@ -28,7 +28,7 @@ def _guarded(node: ir.Expr) -> ir.Expr:
 
 
 def _divided(term: ir.Expr) -> dict[Poly, None]:
-    """Fractional coordinates of factors that are 0 where the division leaves a remainder."""
+    """Fractional coordinates of factors that are 0 if the division has a remainder."""
     match term:
         case ir.Call("mul", (a, b)):
             return _divided(a) | _divided(b)

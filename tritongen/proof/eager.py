@@ -28,7 +28,7 @@ def against_torch(
     wanted: dict[str, Expected],
     values: str,
 ) -> str | None:
-    """What an answer of the function is worse in than torch's own, where the spec names one."""
+    """Where an answer is worse than torch's own function, if the spec names one."""
     if op.ref is None or any(e.slack is None for e in wanted.values()):
         return None
     if max(v.numel() for v in got.values()) < FEW:

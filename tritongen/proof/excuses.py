@@ -70,7 +70,7 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
 
 
 def _words(op: Op, host: dict[str, Any]) -> set[str]:
-    """How a call multiplies f32, where it does."""
+    """How a call multiplies f32, if it does."""
     halves = {k for k, v in host.items() if isinstance(v, torch.Tensor) and v.dtype.itemsize <= 2}
     return words_of(op, halves)
 

@@ -57,7 +57,7 @@ def products_of(op: Op) -> Virtual:
 
 
 def _apart(nest: Nest) -> Expr:
-    """Its body with indices of its own in reducers: it is pasted where others may be called so."""
+    """A body with fresh indices in its reducers, so that it can be pasted where others have these names."""
     reducers = (e for e in walk(nest.body) if isinstance(e, Reduce))
     names = {b.index for e in reducers for b in e.binders}
     return substitute_indices(nest.body, {k: index(f"{nest.name}.{k}") for k in names})
@@ -118,7 +118,7 @@ def burst(term: torch.Tensor, factors: Sequence[torch.Tensor], split: str) -> to
 
 
 def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What a product x * y misses without `lost` of x: all of an infinite one, where x is lost whole."""
+    """The part of a product x * y that is lost with `lost` of x. All of an infinite product, if x is lost as a whole."""
     part = torch.where((lost > 0) & ~y.isnan(), lost * y.abs(), 0.0)
     part = torch.where(y.isinf() & (lost < x.abs()), 0.0, part)
     return part.nan_to_num(nan=math.inf, posinf=math.inf)

@@ -198,7 +198,7 @@ def wrong_sense(derived: Derived, random: Random) -> str:
 
 
 def _fitted(grad: torch.Tensor, op: Op, x: torch.Tensor, name: str) -> torch.Tensor:
-    """As large as the operand: what the elements that it is broadcast to got, added up."""
+    """Sums a gradient over broadcast elements, to the shape of the operand."""
     places = [t.dims.index(BATCH_SIZE) for t in batched(op) if t.name == name]
     return fitted(grad, x.shape, *(places or [0]))
 
@@ -225,7 +225,7 @@ def _by_differences(
 
 
 def _results(op: Op) -> tuple[Tensor, ...]:
-    """What a caller gets: without what is kept for the gradient."""
+    """The results for the caller, without what is kept for the gradient."""
     return tuple(o for o in op.outputs if o.name not in op.kept)
 
 
@@ -396,7 +396,7 @@ def _rising(like: torch.Tensor) -> torch.Tensor:
 
 
 def some_of(names: list[str], random: Random) -> list[str]:
-    """A part of them, in order; not none."""
+    """A non-empty part of them, in order."""
     kept = {random.choice(names)} if names else set()
     return [name for name in names if name in kept or random.random() < 0.7]
 

@@ -55,7 +55,7 @@ def judge(got: torch.Tensor, expected: Expected, *wider: Expected) -> Verdict:
 
 
 def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where an answer is right, and between what; floats in f64, since torch compares no f8."""
+    """Where an answer is right, and its bounds. Floats are compared in f64, because torch does not compare f8."""
     value, slack = expected.value, expected.slack
 
     def stored(x: torch.Tensor) -> torch.Tensor:
@@ -116,7 +116,7 @@ def _detail(got, expected: Expected, low, high, wrong: torch.Tensor) -> str:
 
 
 def largest_error(given: torch.Tensor, expected: Expected) -> float:
-    """Of the elements that are finite in both."""
+    """The largest error of elements that are finite in both."""
     off = (given.to(expected.value.device).to(torch.float64) - expected.value).abs()
     return float(off.nan_to_num(nan=0.0, posinf=0.0).max())
 

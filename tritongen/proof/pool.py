@@ -49,7 +49,7 @@ class Worker:
         self.stop()
 
     def ask(self, job: Job, timeout: float = 600, say: Say = nobody) -> dict[str, Any]:
-        """The report; `say` is told meanwhile what is being done."""
+        """Returns the report. `say` gets the progress meanwhile."""
         if self.process is None or self.process.poll() is not None:
             self.process = _start(self.device, self.module)
         process = self.process
@@ -189,6 +189,6 @@ def _start(device: str, module: str) -> subprocess.Popen:
 
 
 def _kill(process: subprocess.Popen) -> None:
-    """With what it has started: else ptxas goes on by itself, for hours with some kernels."""
+    """Kills a process and its children. Otherwise ptxas may run on for hours."""
     with suppress(ProcessLookupError):  # it has ended by itself
         os.killpg(process.pid, signal.SIGKILL)

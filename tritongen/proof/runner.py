@@ -58,7 +58,7 @@ class Candidate:
 
     @property
     def skeletons(self) -> set[str]:
-        """Of the kernels that it may launch."""
+        """The skeletons of the kernels that a candidate may launch."""
         forced_ones = dict(self.way.variants) if self.way else {}
         return {
             step.kernel(run.kernel).skeleton
@@ -87,7 +87,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Progress:
-    """What has been seen so far, of one file."""
+    """The results so far, for one file."""
 
     device: str
     examples: int = 0
@@ -104,7 +104,7 @@ class Progress:
     typings: int = 1
 
     def tell(self, text: str, stage: str, done: int, of: int) -> None:
-        """What is being done: so many of this typing's examples are."""
+        """Reports progress: how many of this typing's examples are done."""
         self.say(text, stage, (self.typing + done / of) / self.typings)
 
 
@@ -178,7 +178,7 @@ def _typings(
 
 
 def report_of(progress: Progress, name: str, seconds: float) -> dict[str, Any]:
-    """What was seen, as plain data."""
+    """The results as plain data."""
     return {
         "spec": name,
         "device": progress.device,
@@ -234,7 +234,7 @@ def _run_typing(
 
 
 def taking_turns(candidates: Sequence[Candidate], seed: int) -> list[Candidate]:
-    """What the module chooses, the general nest, and a few of the variants: others at other examples."""
+    """The module's choice, the general nest, and a few variants, which differ from example to example."""
     chosen, *forced_ones, nest = candidates
     drawn = Random(seed).sample(range(len(forced_ones)), min(MOST_WAYS, len(forced_ones)))
     return [chosen, *(forced_ones[k] for k in sorted(drawn)), nest]
@@ -309,7 +309,7 @@ def problem_with(
 
 
 def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected] | str | None:
-    """What the oracle says; its complaint where the call must be refused; None where it is no call."""
+    """The oracle's result, or its error if the call must be refused. None if it is not a call."""
     try:
         return expect(candidate.plan.op, on_host(args))
     except ValueError as error:

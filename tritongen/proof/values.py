@@ -56,7 +56,7 @@ def fill_tensor(
 
 
 def poison(dtype: torch.dtype) -> float | int | bool:
-    """What no right answer is."""
+    """A value that is never a right answer."""
     if dtype == torch.bool:
         return True
     return math.nan if dtype.is_floating_point else torch.iinfo(dtype).max

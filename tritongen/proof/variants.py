@@ -47,7 +47,7 @@ def ways(plan: Plan) -> tuple[Way, ...]:
 
 @contextmanager
 def watched(module: ModuleType, plan: Plan) -> Iterator[dict[str, str]]:
-    """The variant that each step was told to take, by the calls inside: a call may rule out what is forced."""
+    """Records the variant that each step took in the calls inside. A call may rule out what is forced."""
     told: dict[str, str] = {}
     before = {f"choose_{s.name}": getattr(module, f"choose_{s.name}") for s in plan.steps}
     for step in plan.steps:

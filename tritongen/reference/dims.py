@@ -124,7 +124,7 @@ class Dims:
 
     # ---- reads ----------------------------------------------------------------------------------
     def read(self, read: Read) -> Code:
-        """The tensor itself where each of its dims is an index's range, else what stands at the indices."""
+        """The tensor itself, if each of its dims is an index's range. Otherwise its elements at the indices."""
         whole = self.whole(read)
         if whole is None:
             self.use(*read.coords)

@@ -304,7 +304,7 @@ class _Body(Dims):
         return body
 
     def met(self, guards: tuple[Guard, ...]) -> Code:
-        """Whether all of them are."""
+        """Whether all conditions hold."""
         self.use(*(g.poly for g in guards))
         return self.printer.conditions(guards)
 
@@ -377,7 +377,7 @@ class _Body(Dims):
         return Code(text)
 
     def operand(self, r: Reduce, operand: Operand) -> str:
-        """One factor; 0 where none of its terms are there, whatever it holds."""
+        """One factor. It is 0 where none of its terms exist, whatever it holds."""
         ranges = {b.index: b for b in (*self.force, *r.binders)}
         outer = self.force, self.scope
         own = [ranges[name] for name in operand.dims]

@@ -88,7 +88,7 @@ def _kept(expr: Expr, summed: list[str]) -> set[str]:
 
 
 def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple[str, ...]:
-    """As the tensor has them that is read with the most; then what else there is."""
+    """The dims in the order of the tensor that is read with the most of them, then the others."""
     reads = [n for n in walk(value) if isinstance(n, Read)]
     orders = [[name for c in n.coords for name in digits(c, ranges)] for n in reads]
     order = max(orders, key=len, default=[])

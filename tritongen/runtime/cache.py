@@ -20,11 +20,11 @@ _told: set[tuple[str, int | str]] = set()
 
 
 class Refused(ValueError):
-    """What a file holds is not what we write."""
+    """Raised for a file that tritongen did not write."""
 
 
 def cache_path() -> Path:
-    """Where it is, whether or not it exists; FileNotFoundError where there is no home to have one in."""
+    """The path of the cache, whether or not it exists. FileNotFoundError without a home folder."""
     import platformdirs
 
     folder = Path(platformdirs.user_cache_dir("tritongen"))
@@ -59,7 +59,7 @@ def complaint_about(folder: Path) -> str:
 
 
 def stored(kind: str, pattern: str) -> list[Path]:
-    """The files of one kind that somebody stored, by name: none where the folder cannot be searched."""
+    """The stored files of one kind, by name. None if the folder cannot be searched."""
     try:
         folder = cache_path() / kind
         with os.scandir(folder) as entries:
@@ -72,7 +72,7 @@ def stored(kind: str, pattern: str) -> list[Path]:
 
 
 def read_json(path: Path, most: int) -> Any:
-    """What a file holds that we alone may have written; Refused for any other."""
+    """The content of a file that only this user may write. Refused for any other."""
     for folder in (path.parent.parent, path.parent):
         if complaint := complaint_about(folder):
             raise Refused(complaint)

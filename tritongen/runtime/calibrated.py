@@ -76,7 +76,7 @@ def _number(value: Any) -> float:
 
 @cache
 def install() -> None:
-    """What is stored goes to `lib.calibrated`, before it is first asked."""
+    """Gives stored coefficients to `lib.calibrated` before they are first needed."""
     for path in stored("gpus", "*.json"):
         try:
             name, found = read(path)

@@ -23,7 +23,7 @@ NOT_SIZES = frozenset({"itemsize"})
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """`choose_<step>` as it is written, and its branches by variant, each an `if` that returns its config."""
+    """The text of `choose_<step>`, and its branches by variant. Each is an `if` that returns its config."""
 
     tree: ast.FunctionDef
     branches: dict[str, ast.If]
@@ -100,7 +100,7 @@ def is_of(name: str, op: str, before: str = "") -> bool:
 
 
 def _branches(function: ast.FunctionDef) -> dict[str, ast.If]:
-    """By variant; none where the function is not of the shape that we print."""
+    """The branches by variant. None if the function does not have the form that we print."""
     _, *statements = function.body
     found: dict[str, ast.If] = {}
     before: list[ast.stmt] = []  # of a variant without a condition
@@ -129,7 +129,7 @@ def _branches(function: ast.FunctionDef) -> dict[str, ast.If]:
 
 
 def _called(call: ast.Call) -> str:
-    """The function of the library, also as a module that stands alone has it."""
+    """The library function of a call, also under its name in a standalone module."""
     match call.func:
         case ast.Attribute(ast.Name("lib"), name):
             return name
@@ -177,7 +177,7 @@ def _answer(variant: str, config: ast.Call) -> list[ast.stmt]:
 
 
 def _parts(branch: ast.If) -> tuple[dict[str, ast.expr], dict[str, ast.expr]]:
-    """What a branch assigns, and the entries of the config that it returns."""
+    """The assignments of a branch, and the entries of the config that it returns."""
     assigned = {_target(s): s.value for s in _assigns(branch)}
     return assigned, {k.arg: k.value for k in _config(branch).keywords if k.arg}
 

@@ -150,7 +150,7 @@ def along(
     tangents: Sequence[Any],
     linear: tuple[tuple[str, ...], ...],
 ) -> Any:
-    """The tangents of the results: of each group of operands in which the op is linear, what it makes of theirs."""
+    """The tangents of the results: for each group of operands in which the op is linear, the op of their tangents."""
     left = {name: t for name, t in zip(names, tangents, strict=False) if t is not None}
     total: tuple[Any, ...] | None = None
     single = False

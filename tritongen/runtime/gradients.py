@@ -137,7 +137,7 @@ def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callab
 
 
 def without(op: str, reason: str) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """The same of an op that has no gradient: nothing is left, and who asks for it is told why."""
+    """The same for an op without a gradient: nothing is kept, and a backward raises an error with the reason."""
 
     def keep(ctx: Any, values: tuple[Any, ...], output: Any) -> None:
         pass

@@ -74,7 +74,7 @@ def _passed(
     names: dict[str, Any],
     tag: str,
 ) -> list[str]:
-    """What the C function takes for one parameter."""
+    """The arguments of the C function for one parameter."""
     if kind == "constexpr":
         return ["None"]
     if not isinstance(kind, str):

@@ -114,7 +114,7 @@ def likeness(values: Sequence[Any], varies: tuple[bool, ...], function: Callable
 
 
 def _placed(pointers: list[int]) -> list[str]:
-    """Of pointers: that they are aligned as these are, and that the same ones are one."""
+    """A test of pointers: equal alignment, and the same pairs of equal pointers."""
     at = [f"pointers[{k}]" for k in range(len(pointers))]
     aligned = " | ".join(p for p, n in zip(at, pointers, strict=True) if not n & UNALIGNED)
     out = [f"not ({aligned}) & {UNALIGNED}"] if aligned else []
@@ -148,7 +148,7 @@ def every_reached(function: Callable[..., Any]) -> list[Any]:
 
 
 def _reached(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, None]]:
-    """Those, and every name that is said on the way, attributes too."""
+    """These functions, and every name that they use, attributes included."""
     scope = function.__globals__
     found: dict[str, Any] = {}
     said: dict[str, None] = {}
@@ -182,7 +182,7 @@ def wants_gradient(values: Iterable[Any]) -> bool:
 
 
 def asks_more() -> bool:
-    """Whether somebody wants more of a call than what it does, or another way, and a guard cannot tell."""
+    """Whether a call must do more than usual, or do it in another way, and a guard cannot detect it."""
     return bool(
         _function_modes()
         or forward_ad._current_level >= 0
@@ -195,5 +195,5 @@ def asks_more() -> bool:
 
 
 def is_watched() -> bool:
-    """Whether somebody sees or transforms torch's ops: a guard of a call outside fits none in there."""
+    """Whether somebody watches or transforms torch's ops. A guard of a call outside does not fit there."""
     return _dispatch_modes() != 0 or _functorch_level() is not None or _tracing_state() is not None

@@ -85,7 +85,7 @@ if hasattr(os, "register_at_fork"):
 
 # ---- the copy on disk ---------------------------------------------------------------------------
 def _cached_copy(filename: str, text: str) -> Path | None:
-    """Where the text stands on disk; None where there is no place for it."""
+    """The path of the text on disk. None if there is no place for it."""
     try:
         folder = private_folder()
         path = folder / filename

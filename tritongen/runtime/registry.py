@@ -127,7 +127,7 @@ def _call(
     again: Sequence[Callable[..., Any]],
     autocast: str,
 ) -> Callable[..., Any]:
-    """What stands in the function's place: each call goes where it is right."""
+    """The replacement of the function. It sends each call to the right implementation."""
     in_order = binder(function.__name__, params)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +150,7 @@ def _call(
 
 
 def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
-    """What gives the results of `forward` that are also the function's."""
+    """A function that returns the results of `forward` that are also the function's own."""
     returned = inspect.signature(function, eval_str=True).return_annotation
     count = 1 if returned is torch.Tensor else len(returned.__args__)
     return first_results(function.__globals__, forward, count)
@@ -159,7 +159,7 @@ def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
 def _eager(
     replay: Replay, params: tuple[Param, ...], differentiable: Any, registered: Callable[..., Any]
 ) -> Callable[[Sequence[Any]], Any]:
-    """What runs a call outside torch.compile, by its values in order."""
+    """The function that runs a call outside of torch.compile, given its values in order."""
 
     def plainly(values: Sequence[Any], pointers: Any) -> Any:
         with disabled():
@@ -178,7 +178,7 @@ def _eager(
 
 
 def _plain(values: Iterable[Any]) -> bool:
-    """Whether nobody watches or transforms a call on these: the function itself is what is asked for."""
+    """Whether no tool watches or transforms a call on these values, so that the function itself may run."""
     for value in values:
         if isinstance(value, torch.Tensor):
             if type(value) not in PLAIN:
@@ -332,7 +332,7 @@ def _autograd(
 
 
 def _differentiable(replay: Replay, keep: Callable[..., None], pull: Callable) -> Any:
-    """What applies `run, pointers, *values` in eager calls: `run(values, pointers)` for autograd to see."""
+    """The autograd.Function of eager calls: it applies `run(values, pointers)`."""
     asked = replay.precision
 
     def forward(ctx: Any, run: Callable[..., Any], pointers: Any, *values: Any) -> Any:
@@ -350,7 +350,7 @@ def _differentiable(replay: Replay, keep: Callable[..., None], pull: Callable) -
 
 
 def _for_backward(answers: Mapping[str, str]) -> Mapping[str, str]:
-    """Where the backward asks the other switch, it is as precise as the forward."""
+    """The precision of the backward. If it would use the other switch, it is as precise as the forward."""
     if len(answers) == 1:
         return {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
     return answers

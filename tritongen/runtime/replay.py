@@ -51,7 +51,7 @@ class Entry:
 
 
 class Replay:
-    """What is known of the calls of one function; `precision`: what it asks `f32_precision`."""
+    """The recorded calls of one function. `precision`: its questions to `f32_precision`."""
 
     __slots__ = (
         "entries",
@@ -148,7 +148,7 @@ class Replay:
             return run(values, ())
 
     def _may_note(self) -> bool:
-        """Not in a graph's capture, nor where `torch` is not torch's: see `proof.guarded`."""
+        """Whether a call may be recorded: not during a graph's capture, and not if `torch` was replaced (`proof.guarded`)."""
         if self.function.__globals__.get("torch") is not torch:
             return False
         return not torch.cuda.is_current_stream_capturing()

@@ -50,7 +50,7 @@ def _param(p: inspect.Parameter) -> Param:
 
 
 def results(annotation: Any) -> str:
-    """What is not asked for is None; torch's schemas know no better word for it than Tensor."""
+    """The result types of a schema. A result that is not wanted is None, for which torch's schemas have only Tensor."""
     if annotation is torch.Tensor:
         return "Tensor"
     parts = getattr(annotation, "__args__", ())
@@ -82,7 +82,7 @@ def slots(params: tuple[Param, ...], precision: tuple[str, ...], symbolic: bool 
 def binder(
     name: str, params: tuple[Param, ...]
 ) -> Callable[[Sequence[Any], dict[str, Any]], Sequence[Any]]:
-    """What gives the values of a call in the order of the parameters, defaults filled in."""
+    """A function that gives the values of a call in the order of the parameters, with defaults."""
     defaults = [p.default for p in params]
     required = defaults.count(inspect.Parameter.empty)
 

@@ -115,7 +115,7 @@ class Tape(TorchDispatchMode):
 
     # ---- what it comes to
     def played(self, function: Callable[..., Any], result: Any) -> tuple[Callable[..., Any], str]:
-        """What repeats the call, and its text; raises Unheld where what was noted does not suffice."""
+        """The function that repeats the call, and its text. Raises Unheld if the record is not sufficient."""
         if self.refused:
             raise Unheld(self.refused)
         defaults = {id(d) for d in function.__defaults__ or () if self.scalars}
@@ -166,7 +166,7 @@ class Tape(TorchDispatchMode):
         raise AssertionError(event)
 
     def _place(self, value: Any) -> str:
-        """What a launch passes for a tensor or a float."""
+        """The expression that a launch passes for a tensor or a float."""
         if value is None:
             return "None"
         if isinstance(value, float):
@@ -213,7 +213,7 @@ class Tape(TorchDispatchMode):
 
 
 def _is_view(func: Any, args: Any, result: Any) -> bool:
-    """Whether an op only looks at its first operand in another way: as a whole or at a part of it."""
+    """Whether an op returns a view of its first operand, or of a part of it."""
     return (
         not func._schema.is_mutable
         and bool(args)

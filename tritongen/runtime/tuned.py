@@ -162,7 +162,7 @@ def _checked_knobs(value: Any, free: Mapping[str, Any]) -> tuple[tuple[str, int]
 
 
 def in_range(name: str, n: Any) -> bool:
-    """Whether a knob may have that value at all: powers of two, stages apart."""
+    """Whether a knob may have that value: a power of two, except for stages."""
     low, high = next((r for start, r in RANGES.items() if name.startswith(start)), (1, 1 << 16))
     return _is_int(n) and low <= n <= high and (name == "num_stages" or n & (n - 1) == 0)
 
@@ -232,7 +232,7 @@ def install(scope: dict[str, Any], op: str, source: str) -> None:
 
 @dataclass(slots=True)
 class _Call(threading.local):
-    """What a thread's launch in progress is known by, and the entry it used."""
+    """The key of a thread's current launch, and the entry that it used."""
 
     key: tuple[str, tuple[Any, ...]] | None = None
     used: tuple[Any, ...] | None = field(default=None)
@@ -248,7 +248,7 @@ class InForce:
     made: dict[tuple[Any, ...], Callable[..., Any]] = field(default_factory=dict)
 
     def tuned(self, key: tuple[Any, ...]) -> Callable[..., Any] | None:
-        """What chooses for such calls, where an entry does."""
+        """The chooser for such calls, if an entry exists."""
         if key in self.entries and key not in self.made:
             self.made[key] = self.make(self.entries[key])
         return self.made[key] if key in self.entries else None

@@ -102,7 +102,7 @@ def split_dtypes(op: ir.Op) -> frozenset[str]:
 
 
 def precision_of(op: ir.Op, group: Group) -> str:
-    """What decides how products of f32 are computed; nothing where the group has none."""
+    """What decides how products of f32 are computed. Empty if the group has none."""
     switches = sorted({switch_of(head.fold) for head in group.heads if may_be_f32(head, op)})
     return (op.precision or switches[0]) if switches else ""
 

@@ -45,7 +45,7 @@ def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
 
 
 def needed(op: ir.Op) -> list[ir.Nest]:
-    """The nests that an output follows from: a temporary may be read by nobody (a warning)."""
+    """The nests that an output depends on. A temporary that nothing reads only gave a warning."""
     wanted = {o.name for o in op.outputs}
     kept: list[ir.Nest] = []
     for nest in reversed(op.nests):  # each stands behind what it reads
@@ -204,7 +204,7 @@ def fresh(name: str, taken: set[str]) -> str:
 
 # ---- other indices -------------------------------------------------------------------------------
 def uncast(expr: ir.Expr) -> ir.Expr:
-    """What is cast: a value itself, if it is not rounded to another type and then cast."""
+    """The value inside of a cast, unless it is first rounded to another type."""
     return expr.arg if isinstance(expr, ir.Cast) else expr
 
 
@@ -298,7 +298,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
 
 
 def digits_of(coordinate: Poly) -> list[tuple[str, Poly]]:
-    """(index, weight) for every index that stands in an affine coordinate."""
+    """(index, weight) for every index of an affine coordinate."""
     parts = affine(coordinate)
     if parts is None:
         return []

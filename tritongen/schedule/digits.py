@@ -120,7 +120,7 @@ def joined(nests: tuple[ir.Nest, ...], facts: Facts, sizes: Iterable[Poly]) -> t
 
 
 def _with_number(nest: ir.Nest, high: ir.Binder, low: ir.Binder, whole: ir.Binder) -> ir.Nest:
-    """A nest with one index in place of both; where it has one of them alone, or reads one, that is left."""
+    """A nest with one index in place of two digits. A digit that is used alone stays."""
     values = {low.index: index(whole.index) - index(high.index) * low.hi}
 
     def spread(binders: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:

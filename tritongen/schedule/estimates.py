@@ -32,7 +32,7 @@ def of_convolution(
     places: Rule = "0",
     uneven: Rule = "False",
 ) -> Estimate:
-    """`terms` of all phases, as steps walk them; `copied`: the fact that counts what is packed in front."""
+    """The estimate of a convolution. `terms` of all phases; `copied`: the fact that counts bytes packed before it."""
     asked = copied, str(digits), together, places, uneven
     more = _without(asked, ("0", "2", "8", "0", "False"))
     return Estimate("convolution_us", kind, (terms, *more))

@@ -19,7 +19,7 @@ from tritongen.ir.free import free_indices
 
 
 def factored(op: ir.Op) -> ir.Op:
-    """The op with every sum of products taken apart as far as that saves terms."""
+    """The op, with every sum of products split as far as that saves terms."""
     return replace(op, nests=tuple(replace(n, body=_factored(n.body)) for n in op.nests))
 
 

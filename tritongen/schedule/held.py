@@ -32,7 +32,7 @@ def with_held(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
 
 
 def held_by(nests: tuple[ir.Nest, ...], place: str) -> str:
-    """The extreme that the fold of a place holds, where it is a value of its own."""
+    """The extreme that the fold of an index holds, if it is a value of its own."""
     for nest in nests:
         match nest.body:
             case ir.Call("held", (ir.Read(tensor),)) if tensor == place:

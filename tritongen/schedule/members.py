@@ -71,7 +71,7 @@ class Group:
 
     @property
     def heads(self) -> tuple[ir.Nest, ...]:
-        """The sums of products, `products` of them."""
+        """The sums of products. `products` is their number."""
         sums = (n for n in self.nests if isinstance(n.body, ir.Reduce) and n.body.op == "sum")
         bodies = ((n, n.fold.body) for n in sums)
         found = (n for n, e in bodies if isinstance(e, ir.Call) and e.fn in ("mul", "scaled"))

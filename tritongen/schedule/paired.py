@@ -26,7 +26,7 @@ from tritongen.schedule.plan import Level, Pair
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a matcher may look at: the nests of a group, the reduced indices and how many terms they make."""
+    """The input of a matcher: the nests of a group, the reduced indices, and the number of terms."""
 
     nests: dict[str, ir.Nest]
     col: frozenset[str]
@@ -87,7 +87,7 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
 
 
 def is_mean(e: ir.Expr, fold: ir.Nest, row: Row) -> bool:
-    """Whether it is the mean of a row, of which `fold` is the sum, or that mean."""
+    """Whether an expression is the mean of a row, where `fold` is the sum or the mean itself."""
     match e:
         case ir.Read(tensor):
             return tensor == fold.name and fold.fold.op == "mean"
@@ -152,12 +152,12 @@ def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
 
 
 def state_of(pair: Pair) -> tuple[str, ...]:
-    """The names of what one part of a row leaves of a pair."""
+    """The names of the values that one part of a row stores for a pair."""
     return tuple(
         name.format(first=pair.first, second=pair.second) for name in KINDS[pair.kind].state
     )
 
 
 def numbers_of(levels: tuple[Level, ...]) -> int:
-    """How many numbers a pair of a walk keeps for a row, at the most; 0 where none is folded in pairs."""
+    """The largest number of values that a pair keeps for a row. 0 if there are no pairs."""
     return max((len(state_of(pair)) for level in levels for pair in level.pairs), default=0)

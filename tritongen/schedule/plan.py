@@ -33,12 +33,12 @@ class Axis:
 
     @property
     def run(self) -> Axis:
-        """What a tile walks."""
+        """The part of an axis that a tile covers."""
         return Axis(self.name, self.digits[-self.tail :]) if self.tail else self
 
     @property
     def outer(self) -> Axis:
-        """What it does not."""
+        """The part of an axis that a tile does not cover."""
         return Axis(f"{self.name}_outer", self.digits[: -self.tail] if self.tail else ())
 
     @property
@@ -71,7 +71,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two folds that one walk takes together, though the second waits for the first (`paired.py`)."""
+    """Two folds that one pass computes together, although the second depends on the first (`paired.py`)."""
 
     kind: str
     first: str
@@ -199,7 +199,7 @@ class Pack:
 
 
 def pack_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """Those dims of its operand, of which these are all."""
+    """The dims of its operand, if these are all of them."""
     if pack.split is None:
         return dims
     at, parts = pack.split
@@ -213,7 +213,7 @@ def stored_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A fact of the call: whether a tensor's stride in dim `near` is less than that in dim `far`."""
+    """A fact of the call: whether a tensor's stride in dim `near` is smaller than in dim `far`."""
 
     fact: str
     tensor: str
@@ -240,7 +240,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is computed together. `facts` are the integers that the rules speak of, as sizes."""
+    """Values that are computed together. `facts` are the integers that the rules use, as sizes."""
 
     name: str
     skeleton: str
@@ -266,13 +266,13 @@ class Step:
         return next((v for v in self.kernel(kernel).views if v.tensor == tensor), None)
 
     def is_shared(self, tensor: str) -> bool:
-        """Whether all kernels see a tensor alike, and none wants it packed: then its view is said once."""
+        """Whether all kernels see a tensor in the same way, and none needs it packed. Then its view is printed once."""
         ways = {self.seen_by(k.name, tensor) for k in self.kernels}
         return len(ways) == 1 and all(p.tensor != tensor for p in self.packs)
 
     @property
     def packs(self) -> tuple[Pack, ...]:
-        """Of all variants, each once."""
+        """The packs of all variants, each once."""
         return tuple({p.tensor: p for v in self.variants for p in v.packs}.values())
 
 

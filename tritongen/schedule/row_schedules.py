@@ -100,7 +100,7 @@ def split_variant(
 
 
 def across(loop: KernelPlan, counts: bool) -> tuple[str, str, str, str]:
-    """Where memory runs along the rows: rows and columns of a tile, its warps, programs a multiprocessor."""
+    """The tile if memory runs along the rows: its rows and columns, warps, and programs per multiprocessor."""
     paired = numbers_of(loop.levels) > 0
     wide = "256" if paired else "64"
     if not counts:
@@ -116,7 +116,7 @@ Tile = tuple[tuple[tuple[str, str], ...], str, str]  # BLOCK and ROWS, num_warps
 
 
 def tile_of_runs(loop: KernelPlan, counts: bool, along: bool) -> Tile:
-    """What a program takes at a time of rows that lie in several runs, and how many blocks of a run in all."""
+    """The tile for rows that lie in several runs, and the number of blocks in a run."""
     row, col = loop.axes
     height, deep, few, _ = across(loop, counts)
     most, warps = ("2048", "8") if takes_few(loop) else ("4096", "4")
@@ -326,7 +326,7 @@ def held_columns(dtypes: set[str], doubles: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What decides how whole rows are held in registers."""
+    """The properties that decide how whole rows are held in registers."""
 
     columns: bool  # whether operands lie along the columns alone, as a gain does
     counts: bool  # whether places are folded, and nothing is written along the row

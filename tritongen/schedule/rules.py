@@ -93,7 +93,7 @@ def names(rule: str) -> frozenset[str]:
 
 
 def conjuncts(rule: str) -> list[str]:
-    """The conditions that all have to hold: what stands between the outermost `and`s."""
+    """The conditions between the outermost `and`s. All of them must hold."""
     node = parse(rule)
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         return [ast.unparse(part) for part in node.values]

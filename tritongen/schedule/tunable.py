@@ -97,7 +97,7 @@ def _spoken(texts: Iterable[Rule]) -> set[str]:
 
 
 def _bounded(kernel: KernelPlan, config: dict[str, str]) -> set[str]:
-    """What is right with other values than the rules give, but not with all that fit other calls."""
+    """Entries for which other values than the rules give are right, but not all values of other calls."""
     found = {"BLOCK_M"} if kernel.skeleton == "patches" else set()  # the host shapes patches by it
     folds = [nest.body for nest in kernel.nests if isinstance(nest.body, ir.Reduce)]
     scaled = any(fold.scale is not None for fold in folds)
@@ -135,14 +135,14 @@ def table(
 
 
 def widths(kernel: KernelPlan) -> tuple[int, ...]:
-    """Bytes of an element in calls that a kernel may run: of what is multiplied, if it multiplies."""
+    """Bytes of an element in the calls that a kernel may run. For products, of a factor."""
     return itemsizes(kernel) if kernel.skeleton in PRODUCTS else BYTES
 
 
 def _values(
     step: Step, variant: Variant, names: list[str], itemsizes: tuple[int, ...]
 ) -> Iterator[Row]:
-    """The free entries in each kind of call that the variant may be chosen for, as far as these speak of it."""
+    """The free entries for each kind of call that may choose the variant."""
     config = dict(variant.config)
     ahead, needed = [*names], set[str]()
     while ahead:
@@ -167,7 +167,7 @@ def _values(
 def _called(
     fact: str, sizes: set[str], several: tuple[int, ...], itemsizes: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """What a fact of a call may be."""
+    """The possible values of a fact."""
     if fact in DEVICE:
         return (DEVICE[fact],)
     if fact in sizes:
@@ -176,14 +176,14 @@ def _called(
 
 
 def _some_of_each(found: list[list[Row]]) -> list[Row]:
-    """As many rows of each list as together make no more than a table has, spread evenly, each once."""
+    """Evenly spread rows of each list, each once, at most as many together as a table has."""
     shares = (n for n in range(MOST, 1, -1) if sum(min(n, len(own)) for own in found) <= MOST)
     share = next(shares, 1)
     return [*dict.fromkeys(row for own in found for row in _spread(own, share))][:MOST]
 
 
 def _spread(rows: list[Row], most: int) -> list[Row]:
-    """So many of them, evenly, the first and the last among them."""
+    """So many of them, evenly spread, including the first and the last."""
     if len(rows) <= most:
         return rows
     return [rows[k * (len(rows) - 1) // max(1, most - 1)] for k in range(most)]

@@ -20,7 +20,7 @@ HELP = "the language has no methods or attributes: sizes are the upper-case name
 
 
 def dotted(source: Source, position: int, start: int) -> Diagnostic:
-    """`start`: where what stands before the dot begins."""
+    """Reports a dot. `start` is the beginning of the text before it."""
     text = source.text
     span = Span(source, position, position + 1)
     words = WORDS.match(text, position)
@@ -101,7 +101,7 @@ def _method(
 
 
 def _over(arguments: str, names: list[str]) -> list[str]:
-    """The indices that `dim=-1`, `1` or `(0, 1)` stands for; all where there is none."""
+    """The indices of `dim=-1`, `1` or `(0, 1)`. All of them if there is no `dim`."""
     first = re.match(r"(?:(?:dim|axis)\s*=\s*)?(-?\d+|[\[(][-\d,\s]*[\])])", arguments)
     if first is None:
         return names
@@ -110,7 +110,7 @@ def _over(arguments: str, names: list[str]) -> list[str]:
 
 
 def _closing(text: str, opened: int) -> int | None:
-    """Where the bracket there is closed, on its line."""
+    """The position that closes the bracket, on the same line."""
     depth = 0
     for at in range(opened, len(text)):
         if text[at] == "\n":

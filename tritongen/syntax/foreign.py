@@ -22,7 +22,7 @@ def python_bool(span: Span, word: str) -> Diagnostic:
 
 
 def python_none(span: Span) -> Diagnostic:
-    """`None` among indices adds a dim; as an argument it stands for one that is not given."""
+    """`None`: among indices it adds a dim; as an argument it means a missing one."""
     depth, at = 0, span.start
     while at > 0 and depth >= 0:
         at -= 1
@@ -59,7 +59,7 @@ def comment(place: Place) -> Diagnostic | None:
 
 
 def glued_number(place: Place) -> Diagnostic | None:
-    """`0xFF`, `1_000`, `1.0f`: a number, and a name that stands right behind it."""
+    """`0xFF`, `1_000`, `1.0f`: a number with a name directly behind it."""
     for offset in (0, -1):
         number, name = place.token(offset - 1), place.token(offset)
         if number.type != "NUMBER" or name.type != "NAME" or number.end != name.start:

@@ -347,7 +347,7 @@ def missing_comma(place: Place) -> Diagnostic | None:
 
 
 def _with_neighbours(place: Place, gap: Fix) -> Fix:
-    """A comma and what stands on both sides of it, to be seen."""
+    """A comma with its neighbours, for display."""
     before = place.operand(0)
     first = before[0] if before else -1
     last = place.opener(first) if place.token(first).text in tuple(")]}") else first

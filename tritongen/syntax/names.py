@@ -31,7 +31,7 @@ FREE = {"mean": "mu", "sum": "total", "max": "top", "min": "low", "in": "inp", "
 
 
 def kind_of(name: str) -> str:
-    """What the language or Python already means by the name; empty when it is free."""
+    """The meaning that the name already has in the language or in Python. Empty if it is free."""
     groups = (
         (REDUCERS, "a reducer"),
         (DTYPES | FAMILIES, "a dtype"),

@@ -68,7 +68,7 @@ def _binder(s: Sketch, k: str, size: str, kept: dict[str, str]) -> str:
 
 
 def _behind(s: Sketch, text: str, kept: dict[str, str]) -> str:
-    """What follows a product."""
+    """The lines behind a product."""
     if s.maybe(0.45):
         return text
     return s.weighted(
@@ -84,7 +84,7 @@ def _behind(s: Sketch, text: str, kept: dict[str, str]) -> str:
 
 
 def ragged(s: Sketch) -> None:
-    """Rows in segments, each with a factor of its own; where they begin is any number, in any order."""
+    """Rows in segments, each with its own factor. Segments begin at any number, in any order."""
     i, j, k, e = s.indices(4)
     m, n, c, d = s.sizes_apart(4)
     kept = {i: m, j: n}

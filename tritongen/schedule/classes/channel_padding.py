@@ -65,7 +65,7 @@ def in_fours(group: Group, packs: Packs, dims: Dims, facts) -> tuple[Group, Pack
 
 
 def _says_more(name: str, group: Group, packs: Packs, dims: Dims) -> bool:
-    """Whether a size stands beside the channels of the packed operands, too: in an index, a bound, or what a mask asks for."""
+    """Whether a size is used elsewhere too, beside the channels of the packed operands: in an index, a bound or a mask."""
     product = group.factors
     (channel,) = product.k
     by_tensor = {p.tensor: p for p in packs}
@@ -175,7 +175,7 @@ def _one_for_one(product: Product, packs: Packs, dims: Dims, facts) -> bool:
 def split_by_groups(
     product: Product, read: ir.Read, at: int, dims: Dims, facts
 ) -> tuple[Poly, Poly] | None:
-    """The number of groups and of the channels in one, where a dim of an operand is walked by both."""
+    """The number of groups and of channels in a group, if both index one dim of an operand."""
     (channel,) = product.k
     group = read.coords[at] - index(channel.index)
     for b in product.batch:

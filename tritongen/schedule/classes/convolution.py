@@ -72,7 +72,7 @@ def _coordinates(product) -> set[Poly]:
 
 
 def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
-    """(p, r) of a coordinate (p + a - r) / q, where r stands in no other coordinate of left."""
+    """(p, r) of a coordinate (p + a - r) / q, if no other coordinate of left uses r."""
     if coordinate not in _coordinates(product):
         return None  # it shares p with one that was split, and has another form since
     parts = affine(numerator(coordinate))
@@ -393,7 +393,7 @@ def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
 
 
 def _packs(group, dims, facts) -> tuple[Pack, ...]:
-    """Copies of the factors with the channels innermost, where each stands in one dim of one operand."""
+    """Copies of the factors with the channels innermost, if each channel index is in one dim of one operand."""
     p, found = group.product, []
     if len(p.k) != 1 or p.k[0].index == ir.BATCH:  # `...` may be any number of dims, or none
         return ()

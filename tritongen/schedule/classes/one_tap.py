@@ -31,7 +31,7 @@ FORMS = ("stream", "persistent", "square")  # the variants of a contraction that
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a convolution's step has more for it."""
+    """The additions to a convolution's step."""
 
     kernels: tuple[KernelPlan, ...] = ()
     numbers: tuple[tuple[str, Poly], ...] = ()
@@ -95,7 +95,7 @@ def beside(name: str, group: Group, stores, dims, facts: Facts, row: str) -> Bes
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Which indices are the rows of a tile, and the order of dims in which each tensor is seen."""
+    """The indices that are the rows of a tile, and the order of dims in which each tensor is seen."""
 
     name: str
     batch: tuple[ir.Binder, ...]
@@ -141,7 +141,7 @@ def _settles(name: str, value: Poly, at: int, facts: Facts) -> bool:
 
 
 def _hops(p: Product) -> Iterator[tuple[Poly, Poly]]:
-    """(how far apart the window's places are, where the first one is) in every dim that it slides over."""
+    """(distance between the window's places, position of the first one) for every dim that it slides over."""
     taps, kept = {b.index for b in p.taps}, {b.index for b in p.m}
     for read in reads(p.left):
         for c in read.coords:

@@ -119,7 +119,7 @@ def variant(
 # ---- operands as descriptors see them ------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dim of an operand: the indices of a tile that walk it, by which steps, and where that begins."""
+    """A dim of an operand: the tile's indices along it, their steps, and the start."""
 
     run: tuple[str, ...]
     step: Poly
@@ -127,7 +127,7 @@ class Dim:
 
 
 def operand(side: ir.Expr) -> ir.Read | None:
-    """What a factor reads, where it is nothing else, and zero outside."""
+    """The read of a factor, if the factor is only this read and is zero outside."""
     match side:
         case ir.Cast(ir.Read(fill=None | 0) as read, _):
             return read

@@ -218,7 +218,7 @@ def _tile_of(name, group, stores, split: int, seen: tuple[View, ...], square: bo
 
 
 def _column_digits(group, touched, dims, facts) -> int:
-    """Where the box splits into rows and columns: the longest tail that every tensor walks whole or not at all."""
+    """The split of the box into rows and columns: the longest tail that every tensor uses whole or not at all."""
     box = [b.index for b in group.row]
     extents = {b.index: b.hi - b.lo for b in group.row}
     for split in range(max(len(box) - 1, 0)):

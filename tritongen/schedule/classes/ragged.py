@@ -55,7 +55,7 @@ def as_ragged(head: ir.Nest, virtual, facts: Facts) -> Product | None:
 
 
 def by_segments(p: Product, segment: ir.Binder) -> Product | None:
-    """The product with the segment's number as what a loop walks, and one index of rows."""
+    """The product with a loop over the segments, and one index of rows."""
     if segment in p.m:  # rows are what has no factor of its own in each segment
         p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left)
     batch, n = (tuple(b for b in part if b != segment) for part in (p.batch, p.n))
@@ -84,7 +84,7 @@ def ends_segments(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
 
 
 def beside(p: Poly, name: str) -> Poly | None:
-    """What stands beside an index that is counted once, up or down."""
+    """The rest of an expression beside an index with weight 1 or -1."""
     weight = (affine(p) or ({}, p))[0].get(Idx(name))
     if weight not in (poly(1), poly(-1)):
         return None
@@ -121,5 +121,5 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def searching(variant: Variant) -> Variant:
-    """With room for the segments that a tile looks through."""
+    """Adds room for the segments that a tile looks through."""
     return replace(variant, config=(*variant.config, ("SEGMENTS", "max(1, pow2(segments))")))

@@ -23,7 +23,7 @@ from tritongen.schedule.views import accesses, views
 # ---- what is one ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """`nest` is written over its walked index `along`; `over` is what its reducer called it."""
+    """A scan. `nest` is written over the scanned index `along`; its reducer called it `over`."""
 
     nest: ir.Nest
     along: ir.Binder
@@ -32,7 +32,7 @@ class Scan:
 
 
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
-    """Scans along one axis in one direction, none of which waits for another."""
+    """Scans along one axis in one direction that do not depend on each other."""
     reducers = [n for n in members if is_reducer(n)]
     found = {n.name: as_scan(n, virtual, facts) for n in reducers}
     scans = {name: s for name, s in found.items() if s is not None}
@@ -45,7 +45,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     box = {b.index: b for b in last.nest.box}
 
     def in_step(nest: ir.Nest) -> ir.Nest:
-        """A nest that calls the walked index as the last scan does."""
+        """A nest with the name that the last scan uses for the scanned index."""
         own = {b.index for b in nest.box}
         old = (own & alike) - {last.along.index}
         if len(old) != 1 or last.along.index in own:
@@ -144,7 +144,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def _split(group: Group):
-    """(row, outer): the kept indices stored behind the walked one make the rows of a tile, if any."""
+    """(row, outer): kept indices that are stored behind the scanned one are the rows of a tile."""
     (along,) = group.col
     last = next(n for n in reversed(group.nests) if {along, *group.row} == set(n.box))
     order = [name for c in last.coords for name in sorted(indices(c))]

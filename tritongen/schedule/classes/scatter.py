@@ -151,7 +151,7 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
-    """(the kernel that adds to copies, the one that sums them, what is kept of each, how many copies)."""
+    """(the kernel that adds to copies, the kernel that sums them, the kept values, the number of copies)."""
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     copy = ir.Binder(fresh("copy", taken), poly(0), size("COPIES"))
     number = index(sums[0].fold.binders[-1].index)

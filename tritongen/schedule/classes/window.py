@@ -445,7 +445,7 @@ def stepped(nests, digits, window, facts) -> int | None:
 
 
 def _counted(p: Poly, name: str) -> bool:
-    """Whether an index stands in p, if at all, times a size and nowhere else."""
+    """Whether an index is in p at most once, times a size."""
     if name not in indices(p):
         return True
     parts = affine(p)
