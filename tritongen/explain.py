@@ -288,8 +288,8 @@ def lines(e: Explanation) -> Lines:
         yield from _total_lines(e.totals)
     for kept in e.kept:
         yield "", (
-            f"for the gradient: keeps {kept.name}, {bytes_text(kept.bytes)}: to store and load it takes at least "
-            f"{time_text(kept.microseconds)}, to compute it again {time_text(kept.again)}"
+            f"for the gradient: keeps {kept.name}, {bytes_text(kept.bytes)}: storing and loading it takes at least "
+            f"{time_text(kept.microseconds)}, computing it again {time_text(kept.again)}"
         )
 
 
@@ -352,8 +352,8 @@ def _kernel_lines(kernel: Kernel) -> Lines:
 
 def _total_lines(t: Totals) -> Lines:
     ratio = t.plan_bytes / max(t.op_bytes, 1)
-    more = "as many" if 0.995 < ratio < 1.005 else f"{bytes_text(t.plan_bytes)}, {ratio:.2f} times"
-    yield "bold", f"bytes: operands and outputs once {bytes_text(t.op_bytes)}; these kernels {more}"
+    more = "the same" if 0.995 < ratio < 1.005 else f"{bytes_text(t.plan_bytes)}, {ratio:.2f} times as much"
+    yield "bold", f"bytes: operands and outputs once {bytes_text(t.op_bytes)}; these kernels move {more}"
     together = time_text(t.op_microseconds)
     yield "bold", (
         f"time: at least {together} for {flops_text(t.flops)}; "

@@ -150,8 +150,8 @@ def test_explain_says_what_it_costs_and_saves(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="0"):
         main()
     *_, last = capsys.readouterr().out.strip().splitlines()
-    assert last.startswith("for the gradient: keeps acc, 32.0 MiB: to store and load it takes")
-    assert "15.9 us, to compute it again 183 us" in last
+    assert last.startswith("for the gradient: keeps acc, 32.0 MiB: storing and loading it takes")
+    assert "15.9 us, computing it again 183 us" in last
 
 
 def test_nothing_is_made_for_what_is_only_kept():

@@ -214,8 +214,8 @@ def test_the_command():
 @pytest.mark.parametrize(
     "name, step, reason",
     [
-        ("conv_group_norm_silu", "_y", "`mean` over .*p, q needs conv2d whole, and it is made"),
-        ("attention", "_m", "`max` over j needs s whole, and it is made in tiles of"),
+        ("conv_group_norm_silu", "_y", "`mean` over .*p, q needs all of conv2d, which is computed"),
+        ("attention", "_m", "`max` over j needs all of s, which is computed in tiles of"),
     ],
 )
 def test_why_a_step_is_apart(name, step, reason):
@@ -225,9 +225,9 @@ def test_why_a_step_is_apart(name, step, reason):
 
 
 SPLIT = {
-    "needs h": "op f<T: float>(x: T[M, K], w: T[K, N], v: T[N, P]) -> y: T[M, P] {\n"
+    "needs all of h": "op f<T: float>(x: T[M, K], w: T[K, N], v: T[N, P]) -> y: T[M, P] {\n"
     "  h[m, n] = sum[k](x[m, k] * w[k, n])\n  y[m, p] = sum[n](relu(h[m, n]) * v[n, p])\n}",
-    "another place": "op f<T: float>(x: T[N]) -> y: T[N] {\n"
+    "not where it is computed": "op f<T: float>(x: T[N]) -> y: T[N] {\n"
     "  s[n] = sum[k < 3](x[n] * k)\n  y[n] = s[N - 1 - n]\n}",
     "gathered": "op f<T: float>(x: T[N, D], t: T[D]) -> y: T[N] {\n"
     "  i[n] = argmax[d](x[n, d])\n  y[n] = (t[i[N - 1 - n]] else 0)\n}",

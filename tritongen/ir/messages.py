@@ -19,7 +19,7 @@ SCALAR = "{op}: {operand}: expected {expected} or a 0-dim tensor, given {given}"
 CONSTANT = "{op}: {operand}: expected {expected}, given {given}"
 REQUIRE = "{op}: requires {fact}: {left} {relation} {right}"
 NEGATIVE = "{op}: size {size} = {value} is negative: {given}"
-FRACTION = "{op}: size {size} = {value} is no whole number: {given}"
+FRACTION = "{op}: size {size} = {value} is not a whole number: {given}"
 DIVISION = "{op}: division by zero in {value}"
 
 SOURCE = " (from {operand})"  # the operand that settled what is expected

@@ -84,7 +84,7 @@ def op(
 
     if lib != VERSION:
         raise ImportError(
-            f"{spec} was built for version {lib} of tritongen.lib, this is {VERSION}: `tritongen build {spec}` builds it anew"
+            f"{spec} was built for version {lib} of tritongen.lib, but this is version {VERSION}. Run `tritongen build {spec}`."
         )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -243,7 +243,7 @@ def _register(
         if not _is_compiling() and (_functorch_level() or has_tangents):
             return applied(*values)
         if has_tangents:
-            raise RuntimeError(f"{function.__name__}: no forward mode inside torch.compile")
+            raise RuntimeError(f"{function.__name__}: forward mode does not work inside torch.compile")
         if _is_compiling() and not _is_exporting():
             return compiled(*values)
         return overload(*values)
