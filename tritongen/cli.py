@@ -47,7 +47,7 @@ class _Commands(click.Group):
         except SpecError as error:
             _report(error)
             raise SystemExit(2) from None
-        except BrokenPipeError:  # whoever reads what we print has seen enough: `... | head`
+        except BrokenPipeError:  # the reader has closed the pipe: `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(0) from None
         except (OutputError, OSError) as error:

@@ -76,7 +76,7 @@ class Ceilings:
     source: str
 
 
-# By `bench.measure.ceilings` on torch 2.11: cuBLAS at 8192^3 (4096^3 in f64 and plain f32).
+# Measured by `bench.measure.ceilings` with torch 2.11: cuBLAS at 8192^3 (4096^3 in f64 and plain f32).
 H200 = Ceilings(
     4220e9,
     {
@@ -177,7 +177,7 @@ def _kernels(
 ) -> Iterator[KernelCost]:
     nests = nests_of(plan, step)
     written: set[str] = set()
-    # A copy of an operand is as much as is stored, whatever reads it.
+    # A copy of an operand counts what is stored, whatever reads it.
     named = {k.name: k for k in step.kernels} if step in plan.steps else {}
     copies = {p.stored for v in step.variants for p in v.packs}
     planned = [launch.kernel.fn.__name__ in named for launch in launches]
@@ -243,7 +243,7 @@ def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
     found = [any(map(reads_it, names)) for names in walks]
     if not number:
         return max(1, sum(found))
-    # What no walk reads is read for the values of rows that the last pass stores.
+    # A tensor that no pass reads is read for the row values that the last pass stores.
     return int(found[number] or number == len(walks) - 1 and not any(found))
 
 

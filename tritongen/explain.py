@@ -67,7 +67,7 @@ class StepView:
     apart: dict[str, str]  # earlier steps that it is not part of, and why
     values: tuple[Value, ...]
     facts: dict[str, Any]  # sizes as text, or as numbers of the call
-    precision: str  # of products of f32, and why; empty where there are none
+    precision: str  # precision of f32 products, with the reason; empty if there are none
     estimates: str  # whose coefficients they go by; empty where none are compared, and for a GPU that we measured
     no_product: str  # why sums of several factors are no contraction
     variants: tuple[Way, ...]
@@ -352,7 +352,11 @@ def _kernel_lines(kernel: Kernel) -> Lines:
 
 def _total_lines(t: Totals) -> Lines:
     ratio = t.plan_bytes / max(t.op_bytes, 1)
-    more = "the same" if 0.995 < ratio < 1.005 else f"{bytes_text(t.plan_bytes)}, {ratio:.2f} times as much"
+    more = (
+        "the same"
+        if 0.995 < ratio < 1.005
+        else f"{bytes_text(t.plan_bytes)}, {ratio:.2f} times as much"
+    )
     yield "bold", f"bytes: operands and outputs once {bytes_text(t.op_bytes)}; these kernels move {more}"
     together = time_text(t.op_microseconds)
     yield "bold", (

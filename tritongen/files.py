@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".tritongen-"  # what such names begin with
-STALE = 3600.0  # seconds, after which nobody writes a temporary file any more
+STALE = 3600.0  # seconds, after which no process still writes a temporary file
 
 
 def read_regular(path: str | os.PathLike[str], most: int = -1) -> bytes:

@@ -45,7 +45,7 @@ def _compiled(op: str, left_out: tuple[str, ...], activation: str) -> str:
     return name
 
 
-# As torch.compiler.assume_constant_result says, which takes seconds to import: it runs while a model is traced.
+# Same as torch.compiler.assume_constant_result, which takes seconds to import: it runs while a model is traced.
 _compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

@@ -31,7 +31,7 @@ from tritongen.proof.cases import (
     solved,
 )
 
-Numbers = dict[str, Any]  # what one shape gives, by name; "..." is a tuple of dims
+Numbers = dict[str, Any]  # the values of one shape, by name; "..." is a tuple of dims
 PREFERRED = ("bf16", "f32")  # where nothing is said
 MOST_SHAPES = 64
 

@@ -45,7 +45,7 @@ class Choice:
     """The arguments and the answer of one `choose_<step>`."""
 
     step: str
-    facts: dict[str, Any]  # what it was given, and what of its `gpu` rules speak of
+    facts: dict[str, Any]  # its arguments, with the facts of its `gpu` that rules use
     variant: str
     config: dict[str, int]
     tuned: bool = False  # by `tritongen tune` on this machine

@@ -113,7 +113,7 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     own = {nest.name for nest in tape.backward}
     nests = in_stored_types(op, read_back(nests, own), own)
     back = assemble(op, nests, wanted)
-    back = assemble(op, _pruned(back).nests, wanted)  # again: what is never inside is not read
+    back = assemble(op, _pruned(back).nests, wanted)  # again, without pruned reads
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
     return back

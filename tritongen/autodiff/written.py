@@ -23,7 +23,7 @@ from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.rename import renamed
 from tritongen.syntax.parse import parse
 
-TOO_LONG = {"E001", "E007", "E008", "E009"}  # what a text is refused for that says nothing wrong
+TOO_LONG = {"E001", "E007", "E008", "E009"}  # codes that refuse a correct text
 
 
 def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:

@@ -341,7 +341,7 @@ def _bind_facts(
         if isinstance(fact, Define):
             sizes[fact.name] = _named(scope, fact.name, empty.poly(fact.value))
             continue
-        # What stays `...` is asked of the caller's own lines.
+        # A fact about `...` that stays is checked for the caller's own lines.
         dims = dict.fromkeys(d for t in fact.batch for d in own_batch[t] if d != BATCH_SIZE)
         for left in dims if fact.batch else (empty.poly(fact.left),):
             _require(scope, node, fact, left, empty.poly(fact.right))

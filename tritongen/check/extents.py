@@ -30,7 +30,7 @@ from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
 MAX_FIXES = 6
-MAX_USES = 3  # lines from a temporary to what says how long it is
+MAX_USES = 3  # lines from a temporary to the one that gives its length
 Inside = ast.Assign | ast.Reduce
 
 

@@ -60,9 +60,7 @@ def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None =
                 found = _check(op, library, typing)
         except SpecError as error:
             found = error
-        if (
-            typing is None
-        ):  # also what is wrong: an op that calls itself is, from wherever it is called
+        if typing is None:  # errors are cached too: an op that calls itself is wrong at every call
             library.checked[op.name] = found
     if isinstance(found, SpecError):
         raise found

@@ -418,7 +418,7 @@ class Addressing(Parameters):
         if is_fractional(coordinate):
             num = self._named(numerator(coordinate), f"{self._dim_name(tensor, dim)}_num")
             whole = f"{num} % {wrap(self.size(denominator(coordinate)), ATOM)} == 0"
-            # Where it is whole, both signs of a divisor say alike whether the quotient is one.
+            # For integers, a divisor of either sign decides equally whether the division is exact.
             first = num if self._not_negative(denominator(coordinate)) else at
             return [whole, f"{first} >= 0", f"{at} < {self.size(extent)[0]}"]
         checks = []

@@ -55,7 +55,7 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
     alike = [t.name for t in op.tensors if (len(t.dims), ir.BATCH_SIZE in t.dims) == rank]
     read = found.reduced or [t for t, dims in found.aligned if len(dims) == rank[0]]
     given = [t for t in read if t in alike]
-    # Where `...` would be the channels and more, they no longer lie in one run.
+    # If `...` covers more than the channels, they are not one run of memory.
     most = 5 if ir.BATCH_SIZE not in output.dims[:2] else min(5, len(output.dims))
     if not given or most < 4 or not (rank[1] or rank[0] in (4, 5)):
         return f"{plain})"

@@ -31,7 +31,7 @@ NODES = frozenset("""
     FunctionDef GeneratorExp If IfExp JoinedStr List ListComp Name Pass Raise Return Slice Starred Subscript Try Tuple
     UnaryOp With arg arguments keyword withitem
 """.split())  # fmt: skip
-# What a module speaks of by their names, and what it may say of each. The rows of `ir/functions.py` add their own.
+# Names that a module may use, with the allowed attributes of each. The rows of `ir/functions.py` add their own.
 ROOTS = frozenset("torch tl triton libdevice math lib runtime".split())
 LISTED = frozenset(
     f"{root}.{name}"
@@ -47,7 +47,7 @@ LISTED = frozenset(
     }.items()
     for name in names.split()
 ) | {f"torch.{d.torch}" for d in DTYPES.values()} | {f"tl.{d.triton}" for d in DTYPES.values()}  # fmt: skip
-# Of values: a tensor's, a descriptor's, a GPU's, a kernel's.
+# Attributes of values: of a tensor, a descriptor, a GPU, a kernel.
 METHODS = frozenset("""
     T all amax amin any append argmax argmin clamp clone detach device dim dtype element_size element_ty expand flatten flip
     fn forward_progress get is_contiguous is_floating_point load long mT max mean min movedim nbytes new_full numel permute

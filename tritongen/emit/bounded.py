@@ -45,7 +45,7 @@ class Bounds:
     apart: tuple[ir.Guard, ...] = ()  # those that let different terms through in each row
     whole: tuple[ir.Guard, ...] = ()  # of all terms of a row, a column or a batch
     first: str = ""  # no term below this one counts in any row
-    to: str = ""  # nor one from here on; "": the extent
+    to: str = ""  # and no term from here on; "": the extent
 
     @property
     def begin(self) -> str:

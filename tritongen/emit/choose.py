@@ -40,7 +40,7 @@ class ChooseView:
 
     name: str
     parameters: tuple[str, ...]
-    first: tuple[Candidate, ...]  # of which the first that holds is taken, before estimates are
+    first: tuple[Candidate, ...]  # the first one whose rule holds is taken, before any estimate
     table: tuple[str, ...]  # lines that ask for the least of those; none where nothing has one
     others: tuple[Candidate, ...]  # where no row of the table may run
     same_as: str = ""  # one before it whose rules these are

@@ -72,7 +72,7 @@ def marks_for(text: str) -> Marks:
 
 def marked(op: ir.Op, marks: Marks) -> ir.Op:
     names = {name: marks.name(name) for name in all_names(op)}
-    # A gradient given by hand speaks of `dy`, which no name of the op is; it is another op's to print.
+    # A gradient given by hand uses `dy`, which is not a name of the op. Another op prints it.
     return renamed(replace(op, name=op.name + marks.op, gradient="none"), names, names)
 
 
@@ -90,7 +90,7 @@ def collisions(
     public = {name, f"allocate_{name}", f"{name}_reference", f"{name}_torch"}
     dims = {d for t in op.tensors for d in t.dims}
     spec = {marks.name(n): n for n in all_names(op)}
-    # What is printed where a line speaks of it, and what Triton takes for its own.
+    # Names that are printed only where a line uses them, and names that Triton reserves.
     batch = BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()
     inside = set(LAUNCH_WORDS | SHARED_WORDS | configs | batch)
     host: set[str] = set()

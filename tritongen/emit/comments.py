@@ -28,7 +28,7 @@ def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
 
     So has one that the language has no line for. Some lines of gradients have no comment.
     """
-    # A line may read one that no kernel computes by itself any more.
+    # A line may read a value that no kernel computes separately any more.
     dims = {**{nest.name: nest.dims for nest in plan.inner.nests}, **dims}
     found = {nest.name: comment(plan.inner, nest, dims) for nest in plan.inner.nests}
     lines = {nest.name: nest for nest in plan.nests}

@@ -48,7 +48,7 @@ def no_gradient(item: OpPlans) -> str:
 def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
     """The decorators of an op in a standalone module. `described`: whether it makes descriptors."""
     found = [f"runtime.{told}"] if (told := differentiable(item)) else []
-    if item.autotune:  # what Triton measures is no step of every call
+    if item.autotune:  # a call that Triton measures is not like other calls
         found.append("runtime.resolved")
     else:
         more = ["runtime.f32_precision", *map(repr, asks)] if asks else []

@@ -366,7 +366,7 @@ class Fact:
     name: str
     type: str
     text: Text
-    told: bool = False  # whether further lines of the launch speak of it
+    told: bool = False  # whether later lines of the launch use it
 
 
 FACTS = (

@@ -74,7 +74,7 @@ MONOIDS = {
         },
     ),
 }
-# Of a tile in registers alone: a walk takes a mean with the squares about it (`PAIRS`).
+# Only for a tile in registers. A loop computes a mean together with the squares about it (`PAIRS`).
 MONOIDS["mean"] = Monoid(
     {"float": "0.0"}, {}, {"float": "lib.mean_of({t}, {inside}, {count}, {axis})"}
 )
@@ -94,7 +94,7 @@ class Paired:
     merge: str  # one state of many: of the parts of a row, or of lanes
     end: str = ""  # the state as the second fold
     counted: str = ""  # what a state a lane counts before it takes a block
-    left: tuple[str, ...] = ()  # as what such a state is merged
+    left: tuple[str, ...] = ()  # the kind that merges such a state
     stored: tuple[str, ...] = ()  # what then stands for all
 
 

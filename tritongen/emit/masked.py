@@ -46,7 +46,7 @@ def masked_value(expr: ir.Expr, lanes: Lanes) -> float | None:
         case ir.Cast(arg, dtype) if dtype not in ir.INTS:
             return masked_value(arg, lanes)
         case ir.Call("sub", (a, ir.Read(row))) if lanes.extremes.get(row) == a:
-            # Where their extreme is infinite too, all terms inside are that, and NaN all the same.
+            # If their extreme is infinite too, all terms inside are infinite, and the result is NaN in any case.
             held = masked_value(a, lanes)
             return held if held in (math.inf, -math.inf) else UNKNOWN
         case ir.Call(fn, args):

@@ -18,7 +18,7 @@ from tritongen.emit.op_view import environment, op_view
 from tritongen.emit.quoted import in_docstring, quoted, shown
 from tritongen.faults import doing
 
-# Where the names come from that a module may speak of: Python's own, others' and ours.
+# The origin of the names that a module may use: Python, other packages, and tritongen.
 IMPORTS = (
     {
         "functools": "import functools",

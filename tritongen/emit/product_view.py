@@ -27,7 +27,7 @@ class Factor:
     name: str
     value: str  # "": one of the lines gave it its value
     lines: Sequence[str] = ()  # what is loaded and computed in front of it
-    mask: str = ""  # what is outside is set to 0, where it is not loaded as 0
+    mask: str = ""  # sets elements outside to 0, if the load does not
     paired: bool = False  # whether its terms lie two in one element
 
 
@@ -121,14 +121,14 @@ class ProductView(KernelView):
     segments: str = "segments"
     behind: Sequence[str] = ()  # what follows from m alone, behind the K loop
     stores: Sequence[Output] = ()
-    halves: bool = False  # of the columns of a tile, one after the other behind the K loop
+    halves: bool = False  # the columns of a tile in parts, one after the other behind the K loop
     quarters: bool = False
     flat: bool = True  # whether the loops over tiles and over k are one
     height: str = "BLOCK_M"  # the rows of a tile
     subtiles: Sequence[Subtile] = ()
     # The left factor is split in a step; or the right one, where LHS is split ahead.
     ways: Sequence[Split] = ()
-    rows: Sequence[str] = ()  # values of rows, where these are said
+    rows: Sequence[str] = ()  # row values, if they are printed here
     places: Sequence[Place] = ()  # what walks the rows of a patch
     divisor: str = ""  # how many taps there are, but for none
 

@@ -202,7 +202,7 @@ class _Single:
         return name
 
     def settled(self, at: str, steps: Steps) -> Lines:
-        # Where nothing was larger than what an empty lane holds, all are equal.
+        # If no term is larger than the value of an empty lane, all terms are equal.
         place = f"tl.where({at} < 0, {steps.first}, {at})" if self.all else at
         return (f"{at} = {place}.to(tl.int64)",)
 
@@ -297,7 +297,7 @@ class _Pair:
         with writer.apart() as lines:
             if self.monoid.end and pair.shift is not None:
                 needed = row_needs(writer, pair.shift) - set(writer.values)
-                for nest in writer.kernel.nests:  # what the shift is computed from
+                for nest in writer.kernel.nests:  # the value from which the shift is computed
                     if nest.name in needed:
                         writer.value(nest)
                 given = {"shift": writer.expr(pair.shift)[0], "terms": terms(writer)}

@@ -59,14 +59,14 @@ class Fold:
     """
 
     start: tuple[Variable, ...] = ()
-    term: Lines = ()  # of the spec: what a block of the row is
+    term: Lines = ()  # lines of the spec: the values of a block of the row
     take: str = ""  # how it enters the state
     result: str = ""
     reduce: str = ""  # the state of lanes or parts as one a row; "" where it is that already
     settle: Lines = ()  # behind the walk alone: places are numbered as in the whole row
     merged: str = ""  # the state of a row that `merge` makes of what was left
     merge: str = ""
-    finish: Lines = ()  # of the state a row: what the fold is
+    finish: Lines = ()  # from the state of a row: the result of the fold
     parts: tuple[Part, ...] = ()
     left: tuple[Part, ...] = ()  # what is merged of those, left in the place of the first
     comment: Lines = ()  # what it is in the language: above its start, or what merges it

@@ -144,7 +144,7 @@ class SlidingWriter(KernelWriter):
         """The indices of each dim of an operand."""
         if tensor in self.views:
             return [frozenset(run) for run in self.views[tensor].runs]
-        # What a bound alone reads is no factor.
+        # An operand that only a bound reads is not a factor.
         found = [r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor]
         return [frozenset(indices(c)) for read in found[:1] for c in read.coords]
 

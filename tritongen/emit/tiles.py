@@ -118,7 +118,7 @@ def view(
     args, said = writer.args, said_multiples(writer)
     plain = {**args.pointers, **args.scalars, **args.sizes, **args.strides}
     for name in [n for n, passed in plain.items() if passed.startswith("config[")]:
-        plain[name] = plain.pop(name)  # what the config gives stands behind what is passed in order
+        plain[name] = plain.pop(name)  # entries of the config follow the positional arguments
     parameters = (*plain, *(f"{name}: tl.constexpr" for name in (*args.constants, *blocks)))
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
     modes = [n for n in ("PRECISION", "LHS") if n in args.constants or n in blocks]

@@ -51,7 +51,7 @@ class KernelView:
     setup: tuple[str, ...] = ()  # what the host does before the launch
     stored_setup: tuple[
         str, ...
-    ] = ()  # and what of it describes the outputs, which parts of sums are none of
+    ] = ()  # and those that describe outputs; parts of sums are not outputs
     optional: tuple[str, ...] = ()  # parameters with defaults, which parts of sums are given
     workspaces: tuple[str, ...] = ()  # and where those are left; None in a launch of whole ones
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on

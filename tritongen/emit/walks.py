@@ -26,7 +26,7 @@ from tritongen.emit.view import KernelView
 from tritongen.ir.free import free_indices, reads
 from tritongen.schedule.plan import Level
 
-# What launches are told in which programs share rows.
+# Arguments of launches whose programs share rows.
 SHARED = {"PASS": 0, "PARTS": 1, "PARTS_POW2": 1}
 
 
@@ -86,7 +86,7 @@ def row_number(writer: KernelWriter) -> str:
 
 def walk_level(writer: KernelWriter, level: Level, steps: Steps) -> Walk:
     """One pass: every fold of the level over the columns, and the row values that follow."""
-    # What only the outer digits move is the same for all lanes of a block, masked ones too.
+    # A value that depends only on outer digits is the same for all lanes of a block, masked ones included.
     run = writer.kernel.axes[1].run
     writer.fill, mask_redundant = choose_fill(writer.kernel.nests, wide_tensors(writer, run), run)
     walk = walked(writer, level, steps, mask_redundant)

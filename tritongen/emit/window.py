@@ -48,7 +48,7 @@ def window_view(writer: KernelWriter) -> KernelView:
 def windows_view(writer: WindowWriter, size: dict[str, str]) -> KernelView:
     cache = dict(writer.cache)
     values = tuple(values_of(writer))
-    writer.cache = cache  # what is loaded in the steps is forgotten behind them
+    writer.cache = cache  # loads of the steps are forgotten behind them
     stored = [n for n in writer.kernel.nests if n.name in writer.kernel.stores]
     stores = [Store(writer.values[nest.name][0], *writer.stored_at(nest)) for nest in stored]
     fields = {"sizes": writer.unsaid(size["cols"]), "values": values, "stores": stores, **size}

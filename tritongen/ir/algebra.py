@@ -26,7 +26,7 @@ from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Mon
 from tritongen.work import remembered, spend
 
 MOST_TERMS = 1 << 11  # of a product, before equal ones are one
-KEPT = 1 << 14  # monomials: an op has a few, which stand in all that is said of its places
+KEPT = 1 << 14  # monomials: an op has a few, and all its coordinates use them
 
 
 class Overgrown(ArithmeticError):

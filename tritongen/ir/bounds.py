@@ -166,7 +166,7 @@ def _samples(p: Poly, facts: Facts) -> list[Number]:
     """p at a few points that the facts allow: one that refutes a claim saves the search for a proof."""
     ends = [end for pair in facts.ranges.values() for end in pair]
     if any(map(_read, (p, *ends))):
-        return []  # what an operand holds is not known here
+        return []  # the values of an operand are unknown here
     relevant = [q for q in facts.known if not _read(q)]
     names = sorted(set().union(*(symbols(q) for q in (p, *relevant, *ends))))
     random, found = Random(0), []

@@ -81,7 +81,7 @@ def facts_of(op: Op) -> Facts:
     sizes = {a.name for t in op.tensors for d in t.dims for a in walk(d) if isinstance(a, Sym)}
     sizes -= {c.name for c in op.constants}
     batched = {t.name for t in op.tensors if BATCH_SIZE in t.dims}
-    # What holds of the batch dims of some operands need not hold of those of the op.
+    # A fact about the batch dims of some operands need not hold for those of the op.
     facts = (f for f in op.facts if isinstance(f, Define) or not f.batch or {*f.batch} == batched)
     known = gather(sizes, facts, (d for t in (*op.tensors, *op.outputs) for d in t.dims))
     return one(replace(known, constants=frozenset(c.name for c in op.constants)))
@@ -91,7 +91,7 @@ def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly
     """Facts from the names of sizes (without constants), from `with`, and from dims."""
     known = Facts(low={BATCH: 0} | {name: 0 for name in sizes})
     facts = tuple(facts)
-    # Defines first: a requirement may bound what a derived size is made of.
+    # Definitions first: a requirement may bound the parts of a derived size.
     for fact in facts:
         if isinstance(fact, Define):
             known = define(known, fact.name, fact.value)

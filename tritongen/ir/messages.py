@@ -25,7 +25,7 @@ DIVISION = "{op}: division by zero in {value}"
 SOURCE = " (from {operand})"  # the operand that settled what is expected
 TYPE_SOURCE = " ({typaram}, from {operand})"
 
-# What holds where a fact does not: `C == groups * Cg` fails as `6 != 4`.
+# The relation that holds if a fact does not: `C == groups * Cg` fails as `6 != 4`.
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 

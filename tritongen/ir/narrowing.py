@@ -33,7 +33,7 @@ from tritongen.ir.nodes import (
 MADE = frozenset("add sub mul div square pow_int reciprocal".split())
 SELECTED = frozenset("neg abs where maximum minimum relu".split())
 
-Key = str | Expr  # a tensor, or what else is rounded on the way
+Key = str | Expr  # a tensor, or another value that is rounded on the way
 
 
 def key_of(value: Expr) -> Key:

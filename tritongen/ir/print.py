@@ -128,7 +128,7 @@ def _tensor(t: Tensor) -> ast.Operand:
 def _fact(fact: Fact, op: Op) -> ast.Fact:
     match fact:
         case Define(name, value) if any(poly(Sym(name)) in t.dims for t in op.tensors):
-            # What an operand binds is required: the gradient of an output is one.
+            # A size that an operand binds becomes a requirement: the gradient of an output is an operand.
             return ast.Require(ast.Compare("==", poly_ast(poly(Sym(name))), poly_ast(value)))
         case Define(name, value):
             return ast.Define(name, poly_ast(value))
@@ -209,7 +209,7 @@ def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
         left.append(printer.left(binder, nest.body, extent if nest.name in given else None))
     body = nest.body
     if isinstance(body, Cast) and body.dtype == nest.dtype and nest.name in given:
-        # The store rounds by itself, but only within a kind.
+        # The store rounds, but only within a kind.
         if kind_of(body.arg.dtype, op) == kind_of(body.dtype, op) == "float":
             body = body.arg
     return ast.Assign(nest.name, tuple(left) or None, printer.expr(body))

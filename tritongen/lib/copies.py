@@ -78,7 +78,7 @@ def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
     sizes, xs, ys = zip(*outer, strict=True)
     width = cols + behind
     VEC_X, VEC_Y = math.gcd(16, cols, *xs, x_row), math.gcd(16, width, *ys, y_row)
-    # Where lanes load and store 2 bytes each, one warp turns a small tile: bf16 15 x 285 x 34777 217 us, else 372.
+    # If lanes load and store 2 bytes each, one warp transposes a small tile: bf16 15 x 285 x 34777 217 us, else 372.
     alone = x_col != 1 and x.element_size() * max(VEC_Y, math.gcd(16, x_col, *xs)) <= 2
     BLOCK = min(triton.next_power_of_2(width), 1024 if x_col == 1 else 32 if alone else 64)
     ROWS = min(triton.next_power_of_2(rows), 32 if alone else 4096 // BLOCK)
@@ -110,7 +110,7 @@ def _copy(
     VEC_X: tl.constexpr, VEC_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements; a row has `cols` to load, and `width` to store, so that stores are wide."""
-    # VEC_X, VEC_Y divide these, so accesses are as wide: Triton by itself specialises on 16 alone.
+    # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC_X * VEC_X, x_row // VEC_X * VEC_X
     x_0, x_1, x_2 = x_0 // VEC_X * VEC_X, x_1 // VEC_X * VEC_X, x_2 // VEC_X * VEC_X
     width, y_row = width // VEC_Y * VEC_Y, y_row // VEC_Y * VEC_Y

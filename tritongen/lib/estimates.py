@@ -101,7 +101,7 @@ def product_us(
     rows, terms = config["BLOCK_M"] * (3 if kind == "subtiles" else 1), config["BLOCK_K"]
     width, stages = config["BLOCK_N"], config["num_stages"]
     columns = width * sums
-    # Where there is one part, others take the same tiles: it counts as if it were joined.
+    # With one part, other variants take the same tiles, so it counts as if parts were added.
     parts, beside = config.get("PARTS", 0), config.get("PROGRAMS", 1)
     programs = batches * -(-M // rows) * -(-N // width) * (parts or 1)
     steps = -(-config.get("CHUNK", K) // terms)
@@ -197,7 +197,7 @@ def convolution_us(
         sector = 32 if uneven else stored_bytes
         moved = 1e-6 * (operand_bytes + sector * batches * M * N) / own.memory
         return start + wait * terms + _slowest(places * added / gpu.sms, moved, 0.0)
-    # Of less than four bytes there are no asynchronous copies.
+    # There are no asynchronous copies of fewer than four bytes.
     narrow = 6 if together * itemsize < 4 else 8 / (together * itemsize)
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     parts = config.get("PARTS", 1)

@@ -22,7 +22,7 @@ from typing import Any
 
 __all__ = ["Result", "check_spec", "check_specs"]
 
-TARGET = "sm_90"  # what is compiled for where no GPU is
+TARGET = "sm_90"  # the compile target without a GPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def _fitting(
     for n in (size, 8, 1024):
         args = meta_arguments(plan.op, choice, n)
         asked = trace.trace(module, plan.op.name, args, GPUS[target]).choices
-        own = [c for c in asked if c.step in chosen]  # what packs choose is their own business
+        own = [c for c in asked if c.step in chosen]  # packs make their own choices
         found = [(steps[c.step], variants[c.step, chosen[c.step]], c.facts) for c in own]
         if not all(may_run(v, facts) for _, v, facts in found):
             continue
@@ -214,7 +214,7 @@ def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, targe
         compiled = trace.compile_launch(launch, target)
     except _Enough:
         raise
-    except Exception as error:  # whatever the compiler says is the finding
+    except Exception as error:  # any error of the compiler is the finding
         return Built(name, variant, dtype, target, problem=f"{type(error).__name__}: {error}"[:600])
     asm = compiled.asm
     registers, spills = nvidia(asm["cubin"]) if "cubin" in asm else amd(asm["amdgcn"])

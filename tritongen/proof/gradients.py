@@ -56,10 +56,10 @@ STEPS = (
     1e-6,
     3e-5,
 )  # of a finite difference: a kink that one of them crosses another may not
-CLOSE = 1e-5  # of what the difference is made of
+CLOSE = 1e-5  # of the parts of the difference
 DRAWS = 12  # of one example
 MORE = 8.0  # times the points of a forward's call, a gradient's may have
-# Of dy; `y.sum().backward()` makes the second.
+# Layouts of dy. `y.sum().backward()` makes the second.
 LAYOUTS = ("contiguous", "expanded", "transposed", "sliced", "offset")
 
 
@@ -314,7 +314,7 @@ def prove_call(
     try:
         with repeatable():
             known, problem = through_autograd(derived, case, args, progress.device)
-    except Exception as error:  # whatever a kernel or its launch raises is a finding
+    except Exception as error:  # any exception of a kernel or its launch is a finding
         known, problem = args, f"{type(error).__name__}: {str(error)[:600]}"
     if problem:
         finding = _finding(derived.forward, "autograd", problem)

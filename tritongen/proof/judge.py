@@ -66,7 +66,7 @@ def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Te
     low = high = rounded
     free = torch.zeros_like(value, dtype=torch.bool)
     if slack is not None and value.dtype == torch.bool:
-        free = slack > 0  # what was compared is too near to tell
+        free = slack > 0  # the compared values are too close to decide
     elif slack is not None:
         free = slack.isinf()
         finite = value.isfinite() & ~free if value.dtype.is_floating_point else ~free

@@ -262,7 +262,7 @@ class _Bounded(Run):
                 spread = absorb(swung(expr.fn, farthest(out, ends), e), (e,))
             error = spread if error is None else error + spread
         if expr.fn == "abs" and not out.dtype.is_floating_point:
-            # Of the least integer: compilers go on as if it were not below 0.
+            # The least integer: compilers assume that its abs is not below 0.
             error = unsure(error, out < 0)
         if expr.fn in _MAY_FUSE and out.dtype.is_floating_point:
             burst = out.isinf()

@@ -144,7 +144,7 @@ def run_jobs(
                 yield joined(found[file])
     finally:
         for worker in workers:
-            if left:  # somebody interrupts, or has seen enough
+            if left:  # an interrupt, or a closed pipe
                 worker.kill()
             waiting[worker.device].put(_Turn(math.inf, 0))
 
@@ -166,7 +166,7 @@ def _serve(
             try:
                 report = worker.ask(turn.job, timeout, partial(shares.tell, turn.file, turn.job))
                 shares.finish(turn.file, turn.job)
-            except Exception as error:  # else whoever waits for the report would wait for ever
+            except Exception as error:  # otherwise the caller would wait for the report forever
                 report = broken(turn.job, f"no process: {type(error).__name__}: {error}")
             reports.put((turn.file, report))
             if worker.device == "cuda" and report["failures"]:

@@ -289,7 +289,7 @@ def problem_with(
         went, got = candidate.call(args, small, number)
     except ValueError as error:
         return (None, 0.0) if isinstance(wanted, str) else (f"ValueError: {error}", 0.0)
-    except Exception as error:  # whatever a kernel or its launch raises is a finding
+    except Exception as error:  # any exception of a kernel or its launch is a finding
         return f"{type(error).__name__}: {str(error)[:600]}", 0.0
     if isinstance(wanted, str):
         return f"expected ValueError: {wanted}", 0.0

@@ -68,7 +68,7 @@ def _function(name: str, doc: str, bodies: list[list[str]], typings: tuple[Op, .
     result = "torch.Tensor"
     if len(op.outputs) > 1:
         result = f"tuple[{', '.join([result] * len(op.outputs))}]"
-    # As the public function has them: Python wants parameters with a default last.
+    # In the order of the public function: Python needs parameters with a default last.
     ordered = sorted(
         (*op.params, *op.free_typarams), key=lambda p: getattr(p, "default", None) is not None
     )

@@ -28,7 +28,7 @@ def cache_path() -> Path:
     import platformdirs
 
     folder = Path(platformdirs.user_cache_dir("tritongen"))
-    if not folder.is_absolute():  # `~` of nobody: it would be a folder of whatever we are called in
+    if not folder.is_absolute():  # `~` without a user: it would be a folder in the current one
         raise FileNotFoundError(f"{folder} is not an absolute path: set HOME or XDG_CACHE_HOME")
     return folder
 

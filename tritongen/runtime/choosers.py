@@ -86,7 +86,7 @@ def choosers(source: str, op: str) -> dict[str, Chooser]:
             case ast.FunctionDef(name):
                 functions[name] = node
             case ast.Assign([ast.Name(name)], ast.Name(other)) if other in functions:
-                # By the rules of another one, but tuned by itself.
+                # It has the rules of another chooser, but is tuned separately.
                 functions[name] = copy.copy(functions[other])
                 functions[name].name = name
     for name, function in functions.items():

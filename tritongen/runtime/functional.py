@@ -112,7 +112,7 @@ def transformed(
             ctx.save_for_forward(*tensors)
             ctx.inputs = [None if isinstance(v, torch.Tensor) else v for v in inputs]
             ctx.places = [k for k, v in enumerate(inputs) if isinstance(v, torch.Tensor)]
-            ctx.set_materialize_grads(False)  # a zero tangent would ask for what nobody wants
+            ctx.set_materialize_grads(False)  # a zero tangent would be wasted work
             given = output if isinstance(output, tuple) else (output,)
             ctx.zeros = [
                 partial(torch.zeros, y.shape, dtype=y.dtype, device=y.device) for y in given

@@ -116,7 +116,7 @@ def keep_and_pull(
             for k, result in zip(at, results, strict=True):
                 if asked[k]:
                     found[k] = result
-        # What lacks leading dims, or has another dtype, autograd itself sums and casts.
+        # Autograd itself sums over missing leading dims, and casts to another dtype.
         for name, leading in before.items():
             k = names.index(name)
             if asked[k]:

@@ -295,7 +295,7 @@ def _doubling_scan(self: Any, inputs: tuple[tl.tensor, ...]) -> list[tl.tensor]:
     data = [np.moveaxis(t.handle.data, self.axis, 0) for t in inputs]
     step = 1
     while step < len(data[0]):
-        # Whole blocks, as extents are powers of two: what has nothing `step` before it is left alone.
+        # Whole blocks, because extents are powers of two. Elements with nothing `step` before them stay as they are.
         before = [self.to_tensor(np.roll(d, step, 0), t) for d, t in zip(data, dtypes, strict=True)]
         own = [self.to_tensor(d, t) for d, t in zip(data, dtypes, strict=True)]
         combined = self.combine_fn.fn(*before, *own)

@@ -173,7 +173,7 @@ def _eager(
             return differentiable.apply(plainly, (), *values)
         return plainly(values, ())
 
-    # Function's own `apply` first looks for wrappers of functorch's, of which a replay has none.
+    # Function's own `apply` first looks for wrappers of functorch. A replay has none.
     return replay.over(otherwise, super(torch.autograd.Function, differentiable).apply)
 
 
@@ -183,7 +183,7 @@ def _plain(values: Iterable[Any]) -> bool:
         if isinstance(value, torch.Tensor):
             if type(value) not in PLAIN:
                 return False
-            if value.is_neg() or value.is_meta:  # memory holds the opposite, or there is none
+            if value.is_neg() or value.is_meta:  # memory holds the opposite, or no value
                 return False
     return forward_ad._current_level < 0 and not is_watched()
 
@@ -238,12 +238,14 @@ def _register(
     def registered(*args: Any, **kwargs: Any) -> Any:
         values = split(function.__name__, params, args, kwargs)
         values += [f32_precision(asked) for asked in replay.precision]
-        # What torch makes of register_autograd refuses functorch's grad, and drops a forward tangent.
+        # torch's register_autograd refuses functorch's grad, and drops a forward tangent.
         has_tangents = forward_ad._current_level >= 0
         if not _is_compiling() and (_functorch_level() or has_tangents):
             return applied(*values)
         if has_tangents:
-            raise RuntimeError(f"{function.__name__}: forward mode does not work inside torch.compile")
+            raise RuntimeError(
+                f"{function.__name__}: forward mode does not work inside torch.compile"
+            )
         if _is_compiling() and not _is_exporting():
             return compiled(*values)
         return overload(*values)

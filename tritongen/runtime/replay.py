@@ -72,7 +72,7 @@ class Replay:
     ):
         self.function = function
         self.precision = precision
-        # By the shape of the first operand, the precision and the constants: few have more than one.
+        # Keyed by the shape of the first operand, the precision and the constants. Few keys have more than one entry.
         self.entries: dict[tuple[Any, ...], tuple[Entry, ...]] = {}
         self.seen: dict[tuple[Any, ...], int] = {}  # calls that were not replayed
         kinds = [p.kind for p in params]
@@ -129,7 +129,7 @@ class Replay:
         kind = kind_of(values, self._varies)
         if kind is None:
             return otherwise(values)
-        # As the key says: somebody may turn a switch of torch's meanwhile.
+        # From the key: a switch of torch may change meanwhile.
         named = key[1 : 1 + len(self.precision)] if self.precision else ()
         kind = (*named, *kind)
         before = self.seen.get(kind, 0)

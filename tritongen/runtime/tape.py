@@ -46,7 +46,7 @@ class Tape(TorchDispatchMode):
         self.events: list[tuple[Any, ...]] = []
         self.names: dict[str, Any] = {}  # what the text speaks of
         self.kept: list[torch.Tensor] = []  # allocations; alive, so that no two share a pointer
-        # By pointer and dtype: the pointer, its tensor.
+        # By pointer and dtype: the pointer and its tensor.
         self.places: dict[tuple[int, torch.dtype], tuple[str, str, torch.Tensor]] = {}
         self.scalars: dict[int, str] = {}  # by identity
         self.values = [*values]

@@ -60,7 +60,7 @@ class Entry:
         return self.device, self.torch, self.triton, self.step, self.tensors, self.flags
 
 
-# ---- what a call is known by --------------------------------------------------------------------
+# ---- the key of a call --------------------------------------------------------------------------
 def bucket(n: int) -> int:
     """The next power of two; 0 stays."""
     return 1 << (n - 1).bit_length() if n > 0 else 0

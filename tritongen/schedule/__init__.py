@@ -32,7 +32,7 @@ from tritongen.schedule.members import Group, Virtual, is_reducer
 from tritongen.schedule.placed import verify_places
 from tritongen.schedule.plan import Plan
 
-# What an op becomes before it is planned: each gives one that means the same, which is verified.
+# Passes before planning. Each returns an op with the same meaning, which is verified.
 PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (stable, stored, factored)
 
 

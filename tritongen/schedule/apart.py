@@ -52,9 +52,7 @@ def _why(group: Group, other: Group, between: list[Group]) -> str:
                 return f"{how} needs all of {value.name}, which is computed {_where(other)}"
         if read and read.coords != value.coords:
             at = ", ".join(map(str, read.coords))
-            return (
-                f"{reader.name} reads {value.name} at [{at}], which is not where it is computed"
-            )
+            return f"{reader.name} reads {value.name} at [{at}], which is not where it is computed"
     for step in between:
         (_, _, value), *_ = _values_read(step, other)
         (_, _, last), *_ = _values_read(group, step)

@@ -11,7 +11,7 @@ from tritongen.schedule.plan import Estimate, Rule, Step, Variant
 TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of one tap
 
 
-# What stands behind the config in a row of candidates, by the model that takes it.
+# The entries behind the config in a row of candidates, by model.
 COLUMNS = {
     "product_us": "how its factors are loaded, bytes written before it, sums",
     "convolution_us": "how the image is loaded, terms, bytes packed before it, indices per term, elements per load, places, one element per store",

@@ -16,7 +16,7 @@ from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.digits import joined
 from tritongen.schedule.members import Group, Virtual, closure, fetches, is_reducer
 
-MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it
+MOST_READS = 64  # that a temporary may consist of if each reader computes it again
 
 
 def group(

@@ -54,7 +54,7 @@ class Product:
 @dataclass(frozen=True, slots=True)
 class Group:
     kind: str  # a name in CLASSES
-    nests: tuple[ir.Nest, ...]  # roots, then whatever they read, in dependency order
+    nests: tuple[ir.Nest, ...]  # roots, then what they read, in dependency order
     row: tuple[ir.Binder, ...] = ()
     col: tuple[ir.Binder, ...] = ()
     product: Product | None = None

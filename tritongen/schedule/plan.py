@@ -76,7 +76,7 @@ class Pair:
     kind: str
     first: str
     second: str
-    shift: ir.Expr | None  # what the second subtracts, where it is free to be any row value
+    shift: ir.Expr | None  # the value that the second fold subtracts, if it may be any row value
     stored: str = ""  # the dtype of the stores that the second fold's terms reach
 
 
@@ -172,7 +172,7 @@ class Variant:
     config: tuple[tuple[str, Rule], ...]
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
-    zeroed: tuple[tuple[str, str], ...] = ()  # what is added to: its name, the tensor it is
+    zeroed: tuple[tuple[str, str], ...] = ()  # the tensor that is added to, by name
     packs: tuple[Pack, ...] = ()
     requires: Rule = "True"
     estimate: Estimate | None = None
@@ -187,12 +187,12 @@ class Pack:
 
     tensor: str
     order: tuple[int, ...]
-    like: str = ""  # the operand whose dtype it is given, whatever lies innermost
+    like: str = ""  # the operand whose dtype it gets, whatever dim is innermost
     # The name of the copy, where the kernel reads it as another tensor, of so many elements in the innermost dim, zeros
     # behind those of the operand: the operand itself, where these are as many and it lies so.
     stored: str = ""
     lanes: Poly = Poly()
-    multiple: int = 1  # of which the innermost dim of the copy has one, zeros behind the operand's
+    multiple: int = 1  # the innermost dim of the copy is padded with zeros to this multiple
     widens: str = ""  # that size then, where a kernel reads the copy as the operand
     # A dim of the operand and what it is split into, where `order` has two for it: groups and their channels.
     split: tuple[int, tuple[Poly, Poly]] | None = None
@@ -255,7 +255,7 @@ class Step:
     apart: tuple[tuple[str, str], ...] = ()  # (an earlier step, why this is not part of it)
     orders: tuple[Order, ...] = ()
     tests: tuple[Run | Sizes, ...] = ()
-    # What decides how its products of f32 are computed: the spec's word, or torch's switch, "conv" or "matmul"
+    # How its products of f32 are computed: the spec's word, or torch's switch, "conv" or "matmul"
     precision: str = ""
     no_product: str = ""  # why sums of several factors are no products of tiles
 

@@ -371,7 +371,7 @@ def resident_variants(resident: KernelPlan, traits: Traits) -> tuple[Variant, ..
     # H100, us, 8,192 elements in 8 warps and as here: means over the middle of 3000 x 40 x 100 in bf16 34 and 17, of 793 x 88 x 312
     # 37 and 28, of 1500 x 140 x 255 69 and 64; softmax of 700000 x 19 across 126 and 37, of 300000 x 60 59 and 35, of
     # 50000 x 450 45 and 43; in f32 of 350000 x 19 48 and 26; layer_norm of 100000 x 200 in bf16 45 and 40.
-    # Of f64 a thread holds half as many: 4,096 in two warps spilt.
+    # A thread holds half as many f64: 4,096 in two warps spilled.
     single, warps = " and not in_f64" if traits.doubles else "", 4 if traits.several else 2
     strided = Variant(
         "strided",

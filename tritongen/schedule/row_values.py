@@ -13,7 +13,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, symbols
 from tritongen.ir.free import free_indices, tensors_read
 
-# What costs no more than the multiplication that it would be an operand of.
+# Calls that cost no more than the multiplication whose operand they would be.
 LIGHT = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where", "square"})
 
 

@@ -20,7 +20,7 @@ from tritongen.schedule.classes.contraction_stages import itemsizes
 from tritongen.schedule.plan import KernelPlan, Launch, Rule, Step, Variant
 
 TILES = ("BLOCK", "ROWS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
-OPTIONS = {"num_warps": 4, "num_stages": 3}  # with what Triton takes where nobody says
+OPTIONS = {"num_warps": 4, "num_stages": 3}  # with Triton's defaults
 WHOLE = frozenset({"rows", "lines", "lines_loop", "nest"})  # a BLOCK holds rows, or lines
 PRODUCTS = frozenset(
     "contraction taps ragged persistent subtiles patches tf32x3 tf32x3_half".split()
@@ -29,7 +29,7 @@ PRODUCTS = frozenset(
 # Configs of a table: those that suit a call are compiled and timed, a second each.
 MOST = 16
 MOST_WARPS = 16  # where they are more than the rules say
-# Of calls that rules are asked for: sizes from a few to many, elements of all widths, one kind of device.
+# Calls for which rules are evaluated: sizes from few to many, elements of all widths, one kind of device.
 SIZES = (1, 2, 8, 32, 128, 512, 1024, 4096, 8192, 16384, 32768, 1 << 20)
 BYTES = (1, 2, 4, 8)
 DEVICE = {"sms": 132, "shared": 227, "forward_progress": True, "tma": True}

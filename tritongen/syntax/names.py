@@ -81,7 +81,7 @@ def suggest(name: str, what: str) -> str:
     return snake + ("_op" if what == "op" else "_") if is_taken else snake
 
 
-# What other libraries call what has a name here; a proposal of one is compiled as any other.
+# Names of other libraries for functions of the language. A proposal is compiled like any other.
 SAME = {
     "avg": "mean", "average": "mean", "total": "sum", "product": "prod", "maximum": "max", "minimum": "min",
     "amax": "max", "amin": "min", "swish": "silu", "hswish": "hardswish", "logistic": "sigmoid", "ln": "log",

@@ -119,7 +119,7 @@ def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
     )
     wide = re.sub(r"\b(f32|f16|bf16)\[", "f64[", wide)
     wide = re.sub(r"\bf32\(", "f64(", wide)
-    # Of its reference no kernel is a part: the general nests are the least to print.
+    # Its reference needs no kernel, and general nests are the shortest to print.
     built = nests if wide == text else pipeline.build(wide, "wide", only="nest")
     module = load_text(built.name, built.raw)
     op = check(parse(wide))[-1].typings[0]

@@ -248,7 +248,7 @@ def convolution(s: Sketch) -> None:
             if s.maybe(0.5)
             else f"{text} + {read(s, {i: kept[i] for i in own if i in kept}, 'float', 0.0, 1.0)}"
         )
-    if not depth and s.maybe(0.15):  # what slid is read behind its windows, too
+    if not depth and s.maybe(0.15):  # the sliding operand is also read behind its windows
         shift = s.one("", " + 1", " - 1")
         behind = ", ".join([n, *group, f"{f}{shift}", *p])
         text = f"{text} + ({x.name}[{behind}] else {s.one('0', '1')})"

@@ -172,7 +172,7 @@ class Sketch:
         name = self.fresh(names.TENSORS)
         lefts = None if lefts is None else tuple(lefts)
         dims = tuple(left.dim for left in lefts or ()) if dims is None else tuple(dims)
-        # what a temporary is computed in, T says of outputs
+        # the dtype of a temporary; T is for outputs
         dtype = {"float": "T", "int": "i64", "bool": "bool"}[kind]
         self.lines.append(Line(name, lefts, dims, body, kind, dtype))
         found = Known(name, dims, kind, dtype, made=True)
@@ -205,7 +205,7 @@ class Sketch:
         types = f"<{', '.join(kept)}>" if kept else ""
         own = {
             d for t in operands for d in t.dims
-        }  # what an operand binds is required, not defined
+        }  # a size that an operand binds is required, not defined
         facts = [f.replace(" = ", " == ") if f.split(" = ")[0] in own else f for f in facts]
         with_ = f"\n    with {', '.join(facts)}" if facts else ""
         lines = "\n".join(f"  {line}" for line in body)

@@ -32,7 +32,7 @@ def forms(
     one = kernel("presplit_one", "tf32x3_half", tiles=tiles, stored=out)
     left_factor, right_factor = map(uncast, group.nests[0].fold.factors)
     if not isinstance(left_factor, ir.Read):
-        # What the facts say of the output holds for the right operand, too.
+        # Facts about the output hold for the right operand too.
         last = next(nest.dtype for nest in group.nests if nest.name == stores[-1])
         return ((one,), (computed(one, times),)) if last == right_factor.dtype else ((), ())
     if left_factor.dtype != right_factor.dtype:

@@ -20,7 +20,7 @@ from tritongen.schedule.views import digits_of
 
 F8 = frozenset(ir.NARROW_FLOATS)
 PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
-WHOLE = "whole"  # what is computed is a whole number of at most 256 in size: exact in f16 and bf16
+WHOLE = "whole"  # a computed factor is a whole number of at most 256: exact in f16 and bf16
 SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float
 
 

@@ -25,12 +25,12 @@ from tritongen.schedule.rules import conjuncts, evaluate, names
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
 ROOMS = (64, 99, 163, 227)
 DESCRIBED = frozenset({"tma", "patched", "one_tap"})  # takes descriptors, which ask for the last
-BARRIERS = 1024  # and what else is small: rows and columns on their way to other registers
+BARRIERS = 1024  # and other small buffers: rows and columns on their way to other registers
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 SUBTILES = 3  # of BLOCK_M rows, in one tile of the skeleton `subtiles`
 # One loop over tiles and terms: the next tile's stages are there while this one is stored.
 FLATTENED = ("persistent", "tf32x3_half")
-# Tiles grow with M and N, but are deeper for few of them; whatever else rules speak of is large.
+# Tiles grow with M and N, but are deeper for small ones. Other facts of the rules are large.
 EXTENTS = tuple(product((32, 64, 128, 1 << 20), (32, 4096, 8192, 1 << 20)))
 DECIDING = ("itemsize", "stored_bytes", "BLOCK_N", "BLOCK_M", "BLOCK_K")
 

@@ -122,7 +122,7 @@ def make(name, group, stores, dims, facts) -> Step:
         ("box_cols", box_axes[1].extent),
         *((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims)),
     )
-    # Where lanes lie along a kept index, a row of terms never queues up at one place.
+    # If lanes run along a kept index, a row of terms never queues up at one place.
     spread = inner in sums[0].box
     exact = all(n.dtype in ("i64", "i32") for n in sums)
     plain = None
