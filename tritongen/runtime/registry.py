@@ -70,16 +70,27 @@ def op(
     batch: Batch | None = None,
     linear: tuple[tuple[str, ...], ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
+    """Decorates the function of one generated op.
 
-    `lib`: the version of `tritongen.lib` that it was generated for; ImportError where this is another.
-    `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
-    its module that runs in its place where a gradient is wanted: the same results, and what it keeps for that.
-    `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what
-    the function asks `f32_precision`; the torch op takes the answers as arguments. `batch`: for vmap, where one
-    launch may do for all entries. `linear`: for forward mode, operands in which it is linear together.
+    Args:
+        spec: the name of the spec.
+        lib: the version of `tritongen.lib` that the module was generated for.
+        allocate: checks the operands and allocates the results. Takes the parameters of the function.
+        reference: the body in torch. Takes the parameters of the function.
+        equals: the spec's `ref`.
+        backward: the gradient of the op.
+        forward: the op of the module that runs in its place if a gradient is wanted. It returns the same results, and the
+            values that it keeps for the gradient.
+        no_gradient: the reason why there is no gradient.
+        autocast: "low" or "f32", if the spec says what torch.autocast does to its operands.
+        precision: the questions of the function to `f32_precision`. The torch op takes the answers as arguments.
+        batch: the batch dims for vmap, if one launch can handle all entries.
+        linear: for forward mode, the groups of operands in which the op is linear together.
 
-    What comes has, too, `again`, a list: what is put in there runs where the gradient of a gradient is wanted.
+    The result has a list `again`: a function in it runs if the gradient of a gradient is wanted.
+
+    Raises:
+        ImportError: the module was generated for another version of `tritongen.lib`.
     """
 
     if lib != VERSION:
