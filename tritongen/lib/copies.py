@@ -53,14 +53,14 @@ def in_lines(x: torch.Tensor) -> torch.Tensor:
 
 
 def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A copy of another dtype that holds what x holds."""
+    """A copy with another dtype."""
     return copied(x, torch.empty(x.shape, dtype=dtype, device=x.device), 0)
 
 
 def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
-    """y, of x's shape, with what x holds, and so many zeros behind each of its rows.
+    """A copy of x as y, which has x's shape, with so many zeros behind each row.
 
-    Of more than five dims, no two of which are one in both, torch makes the copy.
+    If more than five dims are left after merging, torch makes the copy.
     """
     *outer, (cols, x_col, y_col) = dims(x, y)
     if len(outer) > 4:
@@ -91,7 +91,7 @@ def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
 
 
 def dims(x: torch.Tensor, y: torch.Tensor) -> list[tuple[int, int, int]]:
-    """(size, stride in x, stride in y) of each dim, y's outermost first; neighbours that are one in both as one."""
+    """(size, stride in x, stride in y) of each dim, y's outermost first. Neighbours that are one run in both are merged."""
     found: list[tuple[int, int, int]] = []
     last = max(0, y.dim() - 1)
     for k in sorted(range(y.dim()), key=y.stride, reverse=True):
@@ -109,7 +109,7 @@ def _copy(
     y_col,
     VEC_X: tl.constexpr, VEC_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x BLOCK elements; a row has `cols` to load, and `width` to store, so that stores are wide."""
+    """Each program copies a tile of ROWS x BLOCK elements. A row loads `cols` elements and stores `width`, so that stores are wide."""
     # VEC_X, VEC_Y divide these sizes, so accesses may be that wide. Triton by itself only knows multiples of 16.
     cols, x_row = cols // VEC_X * VEC_X, x_row // VEC_X * VEC_X
     x_0, x_1, x_2 = x_0 // VEC_X * VEC_X, x_1 // VEC_X * VEC_X, x_2 // VEC_X * VEC_X

@@ -89,16 +89,16 @@ def arguments_of(kernel: Any, args: Any, config: Any) -> dict[str, Any]:
 
 
 def twin(thing: Any, **others: Any) -> Any:
-    """The same again, but for these attributes."""
+    """A copy with some attributes replaced."""
     own = object.__new__(type(thing))
     vars(own).update(vars(thing), **others)
     return own
 
 
 def noted(function: Any, args: Any, kwargs: Any, tiles: Any) -> tuple[Any, Any]:
-    """What a call gives, and what does the same by its operands' pointers, or "never".
+    """The result of a call, and a function that repeats it given its operands' pointers, or "never".
 
-    It runs in a copy of its module whose kernels tell of their launches.
+    The call runs in a copy of its module whose kernels record their launches.
     """
     own, scope, steps = function.__globals__, {**function.__globals__}, Steps()
 
@@ -125,7 +125,7 @@ def noted(function: Any, args: Any, kwargs: Any, tiles: Any) -> tuple[Any, Any]:
 
 
 def played(steps: Steps, operands: Any, result: Any, tiles: Any) -> Callable[[list[int]], Any]:
-    """The steps as a function of the operands' pointers; some exception where they are not all."""
+    """The steps as a function of the operands' pointers. Raises if some step cannot be repeated."""
     given, made, several = len(operands), steps.made, isinstance(result, tuple)
     places = {t.data_ptr(): k for k, t in reversed([*enumerate((*operands, *made))])}
     launches = [launch_of(launch, places, tiles) for launch in steps.launches]
@@ -161,7 +161,7 @@ def played(steps: Steps, operands: Any, result: Any, tiles: Any) -> Callable[[li
 
 
 def launch_of(launch: Any, places: dict[int, int], tiles: Any) -> tuple[Any, ...]:
-    """By what a kernel is launched, and with what: grid, stream, what Triton holds of it, no hooks, its arguments."""
+    """The function that launches a kernel, and its arguments: grid, stream, Triton's metadata, no hooks, kernel arguments."""
     kernel, compiled, named = launch
     run, grid, passed = compiled.run, (*named["grid"], 1, 1)[:3], list[Any]()
     given = [*grid, None, compiled.function, compiled.packed_metadata, None, None, None]
@@ -183,7 +183,7 @@ def launch_of(launch: Any, places: dict[int, int], tiles: Any) -> tuple[Any, ...
 
 
 def tiles_like(run: Any, tiles: Any, meta: Any) -> tuple[Any, Callable[[int], Any]]:
-    """What launches with such descriptors as are made, and makes them, by pointer: bytes, which keep no tensor."""
+    """A function that makes descriptors like these for other pointers. It holds bytes, and no tensor."""
     like = {**vars(tiles), "base": None}
 
     @functools.lru_cache(64)
@@ -195,9 +195,9 @@ def tiles_like(run: Any, tiles: Any, meta: Any) -> tuple[Any, Callable[[int], An
 
 
 def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 512) -> Any:
-    """Decorates an op: a call allocates and launches what the second of its kind did, and chooses nothing.
+    """Decorates an op: a call allocates and launches what the second call of its kind did, and chooses nothing.
 
-    `asked`: what it asks `precision`. `tiles`: what makes descriptors. `most`: kinds that are known.
+    `asked`: its questions to `precision`. `tiles`: the function that makes descriptors. `most`: the number of kinds that are kept.
     """
     mend_compilers()
 
