@@ -216,11 +216,10 @@ def _kernels(
 
 
 def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
-    """How often a launch reads a tensor: rows that are walked level by level are loaded in each walk.
+    """How often a launch reads a tensor. Rows that are processed level by level are loaded in each pass.
 
-    `config`: of the launch; PASS is which pass it is, where each has its own.
-
-    Of a factor in two TF32 parts, one of both is read for each of three products, or each once.
+    `config`: that of the launch. PASS is the number of its pass, if each has a launch. Of a factor in two TF32 parts, each of three products
+    reads one part, or each part is read once.
     """
     if kernel.skeleton == "tf32x3":
         return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
@@ -248,9 +247,9 @@ def passes(kernel: KernelPlan, tensor: str, config: Mapping[str, Any]) -> int:
 
 
 def tensors_of(launch: Launch, known: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a launch passes, by the plan's names; a TMA descriptor counts as its tensor.
+    """The tensors that a launch passes, by the plan's names. A TMA descriptor counts as its tensor.
 
-    `known`: names of the plan, of which `k_`, which stepped aside, is passed as `k_ptr`.
+    `known`: names of the plan. A renamed `k_` is passed as `k_ptr`.
     """
     shown = {name.rstrip("_"): name for name in sorted(known, reverse=True)}
     passed = zip(launch.kernel.arg_names, launch.args, strict=False)

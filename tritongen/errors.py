@@ -132,10 +132,10 @@ def fix_at(span: Span | None, text: str) -> Fix | None:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: `label` stands under the caret, `notes` are further places with their labels.
+    """One finding. `label` stands under the caret. `notes` are other places with their labels.
 
-    Where a `fix` is known, `help` leads up to its text, or has `{}` where that belongs. `others` are
-    further candidates, in order; `otherwise` is the help where none of them compiles (`proven`).
+    If there is a `fix`, its text follows `help`, or replaces `{}` in it. `others` are other candidates, in order. `otherwise` is the help
+    if none of them compiles (`proven`).
     """
 
     code: str
@@ -174,11 +174,11 @@ Compiled = Callable[
 def proven(
     findings: Iterable[Diagnostic], compiled: Compiled, first_only: bool = False
 ) -> list[Diagnostic]:
-    """The findings, each with the first of its fixes that takes it away and adds none that stays.
+    """The findings, each with the first of its fixes that removes it and adds no finding that stays.
 
-    Of those, one that asks the least of a call is taken. A line behind that was not looked at yet may have
-    findings of its own, which then have such fixes in turn. `first_only`: the findings end at a syntax error,
-    so what stands elsewhere in the text was not looked at, and does not count.
+    Among several such fixes, the one that requires least of a call is taken. A later line that was not checked yet may have findings of
+    its own, which then get fixes in turn. `first_only`: the findings end at a syntax error, so the rest of the text was not checked and
+    does not count.
     """
     every = list(findings)
     tried: dict[str, tuple[Sequence[Diagnostic], int]] = {}

@@ -139,9 +139,9 @@ def explain_call(
     call: str = "",
     forward: Plan | None = None,
 ) -> Explanation:
-    """What one call would launch on that GPU, or on the one at hand (`trace`); its tensors may be meta tensors.
+    """Explains what one call would launch on that GPU, or on this machine's (`trace`). Its tensors may be meta tensors.
 
-    `forward`: the plan that keeps values.
+    `forward`: the plan of the op that keeps values for the gradient.
     """
     from tritongen.cost import H200, kept_costs, op_cost, step_costs
     from tritongen.trace import trace

@@ -164,9 +164,9 @@ def _over_own_globals(
 
 
 def _steps(own: Mapping[str, types.FunctionType]) -> Iterator[str]:
-    """The steps of a module, by whom a launch asks: an op, too, may be called `choose_a` or `launch_a`.
+    """The steps of a module, by the function of the launch: an op, too, may be called `choose_a` or `launch_a`.
 
-    Not those whose choice is forced, by a function that is not the module's.
+    Steps whose choice is forced by a function from outside of the module are left out.
     """
     for name in own:
         step = name.removeprefix("choose_")

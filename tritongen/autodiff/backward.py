@@ -71,9 +71,9 @@ class NotDifferentiable(SpecError):
 
 
 def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op:
-    """The backward op; `wrt` names the operands and scalars wanted, by default all floats.
+    """The backward op. `wrt` names the wanted operands and scalars, by default all floats.
 
-    `shared`: what a line repeats, and what its gradient reads again, has a line of its own.
+    `shared`: a value that a line repeats, and that its gradient reads again, gets a line of its own.
     """
     if op.gradient == "none":
         raise NotDifferentiable(op, "it says `grad none`")
@@ -362,10 +362,10 @@ class _Tape:
         return Read(name, nest.coords, None, exprs.COMPUTE)
 
     def _surviving(self, name: str, terms: list[Expr]) -> list[Expr]:
-        """Without what is 0 whatever the operands: a term alone, or all of them together.
+        """The terms without those that are 0 for all operands, alone or all of them together.
 
-        A term is 0 by what its own line says (a variance's, through its mean); all are by what was
-        made of it (softmax's, through its max).
+        A term is 0 by its own line (a variance's, through its mean). All of them are 0 by what was made of the line (softmax's, through its
+        max).
         """
         lines = {n.name: n for n in (*self.values, *self.backward)}
         terms = [t for t in terms if not zero.vanishes(t, {name: lines[name]})]
@@ -376,9 +376,9 @@ class _Tape:
         return terms
 
     def _is_shift(self, nest: Nest, lines: dict[str, Nest]) -> bool:
-        """Whether a line is a max or min, or pointwise over the box of one: what is subtracted before exp.
+        """Whether a line is a max or min, or pointwise over the box of one: a value that is subtracted before exp.
 
-        Others are not worth the time that following all that is made of them takes.
+        For other lines it is not worth the time to follow everything that is made of them.
         """
         if flow.extreme_of(nest) is not None:
             return True
@@ -389,9 +389,9 @@ class _Tape:
         return any(len(other.box) == len(nest.box) for other in extremes)
 
     def _made_of(self, name: str) -> Iterator[dict[str, Nest]]:
-        """The lines that read a line, and their gradients; then those that read these too, and so on.
+        """The lines that read a line, and their gradients; then the lines that read these too, and so on.
 
-        What is made of a softmax says nothing of its max: it need not be looked through.
+        Lines behind a softmax say nothing about its max, so they need not be looked through.
         """
         made = {name}
         while new := {n.name for n in self.values if tensors_read(n.body) & made} - made:

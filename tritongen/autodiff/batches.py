@@ -54,9 +54,9 @@ def terms_line(op: Op, own: frozenset[str], name: str) -> Nest:
 
 
 def as_shares(op: Op, expr: Expr, terms: Callable[[frozenset[str]], Expr]) -> Expr:
-    """What is differentiated: each sum over fewer, divided by how many places of the op a term of it stands at.
+    """Each sum over fewer dims, divided by the number of places of the op at which a term of it stands.
 
-    `terms`: how many terms there are.
+    `terms`: the number of terms.
     """
     if mean_of(expr) is not None:
         return expr

@@ -52,9 +52,9 @@ class Overgrown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """`node` is read once per point of the nest's box and of `binders` that passes `guards`.
+    """A read `node`, once per point of the nest's box and of `binders` that passes `guards`.
 
-    `wanted`: where its gradient is, guards among it. `only`: conditions beside guards that the weight is not in yet.
+    `wanted`: the condition of its gradient, guards included. `only`: conditions beside guards that are not in the weight yet.
     """
 
     node: Read | ScalarRef
@@ -69,8 +69,8 @@ class Use:
 class Line:
     """The nest that is differentiated: how its own value is read, and what of it varies.
 
-    `most`: how many operations the gradient of a part of it may have. `place`: of a max or min reducer, the line
-    that has the number of the element taken.
+    `most`: the largest number of operations for the gradient of a part. `place`: for a max or min reducer, the line that holds the number
+    of the element that was taken.
     """
 
     nest: Nest
@@ -243,9 +243,9 @@ def number_of(reduce: Reduce) -> Poly:
 
 
 def _others(reduce: Reduce) -> Expr:
-    """The product of all terms but this one; dividing by it would fail at 0.
+    """The product of all terms but this one. Dividing by the term would fail at 0.
 
-    Over a whole dim it is the product of those before times that of those after: two scans.
+    Over a whole dim it is the product of the terms before times that of the terms after: two scans.
     """
     other = exprs.rename_reduce(reduce)
     if len(reduce.binders) == 1 and not reduce.guards:

@@ -46,9 +46,9 @@ from tritongen.ir.nodes import (
 
 
 def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
-    """The op with what `back`, its gradient, computes again as further outputs; `kept` names those.
+    """The op, with the values that its gradient `back` would compute again as further outputs. `kept` names them.
 
-    `lines`: the op's as the gradient has them.
+    `lines`: the lines of the op as the gradient has them.
     """
     if op.gradient != "derive":
         return None

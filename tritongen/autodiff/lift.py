@@ -53,9 +53,9 @@ class _Lifter:
 def lift(
     op: Op, facts: bounds.Facts, name: Callable[[str], str], shared: bool = False
 ) -> tuple[Nest, ...]:
-    """The op's nests, lifted; `name` gives a free name for a new one.
+    """The lifted nests of an op. `name` gives a free name for a new nest.
 
-    `shared`: so is what a line repeats, or its gradient would.
+    `shared`: values that a line or its gradient would repeat are lifted too.
     """
     lifter = _Lifter(op, facts, name)
     for nest in op.nests:

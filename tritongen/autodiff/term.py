@@ -58,10 +58,10 @@ Shapes = Mapping[str, Tensor]  # everything that may be read
 
 
 def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> Expr:
-    """The sum over the unknowns left, or the bare weight where none is.
+    """The sum over the remaining unknowns, or the weight itself if there is none.
 
-    `said`: what the text says of sizes, by which what is read without `else` is checked again. `gradients`: the
-    lines of gradients, which are 0 where they are not wanted.
+    `said`: the facts about sizes in the text, by which reads without `else` are checked again. `gradients`: the lines of gradients, which
+    are 0 where they are not wanted.
     """
     _tidy(system)
     ranges = system.ranges | _inner_ranges(system.weight)
@@ -88,9 +88,9 @@ def write(system: System, shapes: Shapes, said: Facts, gradients: Set[str]) -> E
 
 
 def _masked(condition: Expr, weight: Expr, system: System, gradients: Set[str]) -> Expr:
-    """The weight inside of a condition: of a matrix product each factor that has all of the condition's indices.
+    """The weight inside of a condition. In a matrix product, each factor that has all indices of the condition is masked.
 
-    The factor that the gradient comes in by is 0 there as it is.
+    The factor that brings the gradient in is 0 there already.
     """
     used, own = exprs.free_indices(condition), {b.index for b in system.target.box}
 
@@ -160,10 +160,9 @@ def _plain_sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: E
 
 
 def _sum(binders: tuple[Binder, ...], weight: Expr, said: Facts) -> Expr:
-    """The sum, with factors that are the same for all terms before it.
+    """The sum, with factors in front that are the same for all terms.
 
-    It is not 0 / 0 where what it is divided
-    by, as in a mean's gradient, is the number of its terms.
+    If its divisor is the number of its terms, as in a mean's gradient, it is not 0 / 0.
     """
     own = {b.index for b in binders}
     counts = {poly(1)}

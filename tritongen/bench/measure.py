@@ -54,10 +54,10 @@ class Comparison:
 
 
 def compare(got: Any, want: Any, tf32: bool = False, beside: float = 0.0) -> Comparison:
-    """Results of one call, a tensor or a tuple, against a more exact one.
+    """Compares the results of one call, a tensor or a tuple, with more exact ones.
 
-    `tf32`: products of f32 may be TF32. What three times the error `beside` it (torch's own, on the
-    same call) explains passes too: some functions have no better conditioned answer.
+    `tf32`: products of f32 may be TF32. An error of up to three times that of `beside`, torch's own result of the same call, passes
+    too: some functions have no better conditioned answer.
     """
     ours, theirs = _tuple(got), _tuple(want)
     if len(ours) != len(theirs):

@@ -18,9 +18,9 @@ Kind = Callable[[str], str]
 
 
 def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
-    """The guards that stand as `where(..., 0)` around the body, outermost first, and the rest.
+    """The guards that stand as `where(..., 0)` around the body, the outermost first, and the rest.
 
-    Of `a and b` the part that is no guard stays a `where`.
+    In `a and b` a part that is not a guard stays a `where`.
     """
     guards: tuple[Guard, ...] = ()
     while True:

@@ -205,10 +205,10 @@ def agree(
 def range_from_reads(
     scope: Scope, inside: ast.Assign | ast.Reduce, i: ast.Name | ast.Binder
 ) -> Poly:
-    """The extent of the dims that the index subscripts alone; E203 where they do not say one.
+    """The extent of the dims that the index subscripts alone. E203 if they do not give one.
 
-    Reads without `else` come first, and must agree, at the call at the latest. Reads with `else` are
-    asked where there are no others, and never ask anything of the call.
+    Reads without `else` come first, and must agree, at the latest at the call. Reads with `else` count only if there are no others, and
+    never require anything of the call.
     """
     found = alone(scope, inside, i.name)
     plain = [(dim, read) for dim, read in found if read.fill is None]

@@ -106,10 +106,10 @@ def _fill(scope: Scope, variable: Variable, literal: ast.Literal | None):
 
 
 def _obligation(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> bool:
-    """0 <= c < dim at every point: whether a fill is needed. What sizes decide, is required.
+    """Whether a read needs a fill: 0 <= c < dim must hold at every point. What sizes decide becomes a requirement.
 
-    It is where a reducer's bounds alone keep the read inside: `sum[k <= t](x[t - k])` is evaluated over
-    a box, and whoever evaluates it reads nothing outside the tensor.
+    A fill is needed if only a reducer's bounds keep the read inside: `sum[k <= t](x[t - k])` is evaluated over a box, and the evaluation
+    must not read outside of the tensor.
     """
     if _plain(frame, c, dim):
         return False

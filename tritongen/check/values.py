@@ -113,9 +113,9 @@ def convert(scope: Scope, value: Value, dtype: str) -> Expr:
 
 
 def widened(scope: Scope, expr: Expr) -> Expr:
-    """The integer term of a sum in i64, all its arithmetic with it: what is read is widened, not what wrapped.
+    """The integer term of a sum in i64, with all its arithmetic: reads are widened before anything wraps.
 
-    What narrows stays: `u8(a + b)` is what u8 holds of it. Conditions are not told from the term.
+    A cast that narrows stays: `u8(a + b)` keeps the 8 bits. Conditions are treated like the term.
     """
     kind = scope.kind(expr.dtype)
     match expr:

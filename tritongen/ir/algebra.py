@@ -127,9 +127,9 @@ def reciprocal(p: Poly) -> Poly:
 
 
 def floordiv(num: Poly, den: Poly) -> Poly:
-    """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`.
+    """num // den, with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`.
 
-    No fraction stands under a floor: `(a / 2) // k` is `a // (2 * k)`.
+    There is no fraction under a floor: `(a / 2) // k` is `a // (2 * k)`.
     """
     if not den.terms:
         raise ZeroDivisionError("division by zero in an index expression")

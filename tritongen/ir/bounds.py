@@ -298,10 +298,9 @@ def _quotient(monomial: Monomial, other: Monomial) -> Monomial | None:
 
 
 def corners(p: Poly, facts: Facts) -> tuple[Poly, ...] | None:
-    """Index-free polys, the least of which is <= p at every point (and is reached, but for floors).
+    """Polys without indices, the least of which is <= p at every point. p reaches it, except for floors.
 
-    More than one where the sign of an index's factor depends on a constant. None where p is not
-    affine, or holds a read.
+    There is more than one if the sign of an index's factor depends on a constant. None if p is not affine, or holds a read.
     """
     return _restored(_ends(p, facts, -1), facts)
 

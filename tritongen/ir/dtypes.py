@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A row.
+    """A row of the table of dtypes.
 
-    digits: of the significand, the leading one included; of an integer all. storage: loaded and stored, never computed
-    with: a wider one is.
+    digits: those of the significand, the leading one included; of an integer all. storage: it is only loaded and stored, and computed
+    with in a wider dtype.
     """
 
     name: str

@@ -24,9 +24,9 @@ def box_end(
     facts: Callable[[], bounds.Facts],
     upper: bool,
 ) -> Poly | None:
-    """The end of an index that is below (`upper`) or not below all parts; None where nothing tells one.
+    """The end of an index that is below (`upper`) or not below all parts. None if nothing gives one.
 
-    Without dims it is what the parts reach. With dims it is theirs, or nearer where a part plainly stays inside.
+    Without dims it is the end that the parts reach. With dims it is that of the dims, or nearer if a part is certainly inside.
     """
     reached = [e for p in parts if (e := _reached(p, ranges, facts, upper)) is not None]
     if dims is None:

@@ -30,9 +30,9 @@ def coordinates(expr: ir.Expr):
 
 
 def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
-    """The indices an expression depends on, its own binders left out.
+    """The indices that an expression depends on, without its own binders.
 
-    A read speaks of all its indices; one of `lines` only of what moves the line.
+    A read depends on all its indices. A read of one of `lines` depends only on the indices that the line depends on.
     """
     match expr:
         case ir.Reduce(_, binders, guards, body):

@@ -43,10 +43,10 @@ Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """What is known of sizes: `equal` replaces names, `low` bounds them, `known` are all >= 0.
+    """What is known about sizes. `equal` replaces names, `low` bounds them, and `known` are all >= 0.
 
-    `nonzero` are of either sign, but not 0: what a call divides by. `quotients` are names of our own: `X // k` where
-    `X % k == 0` is required. Two are the same where they are one object (`one`): what is proven is kept by that.
+    `nonzero` have either sign but are not 0: divisors of the call. `quotients` are names for `X // k` where `X % k == 0` is required. Two
+    Facts are the same if they are one object (`one`): proofs are cached by that.
     """
 
     equal: Mapping[str, Poly] = field(default_factory=dict)
@@ -250,10 +250,10 @@ def _relearn(facts: Facts) -> Facts:
 
 
 def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
-    """With gap == 0: a name that stands alone in it is replaced everywhere.
+    """Adds gap == 0: a name that is alone in it is replaced everywhere.
 
-    Of several the one whose value is as plainly above its lower bound: `B` by `P + A` in P == B - A, which
-    keeps A > 0 as plain as it was. Where none is, the one on the left, as if the fact defined it.
+    Of several names, the one whose value is as clearly above its lower bound is replaced: `B` by `P + A` in P == B - A, which keeps A > 0
+    as clear as before. If there is none, the name on the left, as if the fact defined it.
     """
     weights = [value for _, value in gap.terms if isinstance(value, int)]
     if gap.terms and len(weights) == len(gap.terms):

@@ -56,9 +56,9 @@ def by_bits(op: Op, nests: Sequence[Nest]) -> frozenset[Key]:
 
 
 def _made(expr: Expr, named: Mapping[str, Expr]) -> Iterator[Sequence[Expr]]:
-    """Of what the operations are made whose results are rounded as they are.
+    """The operands of the operations whose results are rounded without further arithmetic.
 
-    A product of two terms is one, since LLVM drops the 1 that it begins with; the 0 of a sum it keeps, for -0.
+    A product of two terms is such an operation, because LLVM drops the 1 that it starts with. It keeps the 0 of a sum, because of -0.
     """
     match expr:
         case Call(fn, args) if fn in MADE:

@@ -95,11 +95,11 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """A fact the wrapper checks: `left op right`, op one of == != < <= > >=; `text` is what the error shows.
+    """A fact that the wrapper checks: `left op right`, op one of == != < <= > >=. The error shows `text`.
 
-    `origin`: "fact" (written after `with`), "dim" (an expression in a dim), "agree" (two dims that one
-    index subscripts), "bounds" (an undecided, index-free bounds obligation).
-    `batch`: the operands whose broadcast batch dims `left`, which is BATCH_SIZE alone, stands for.
+    `origin`: "fact" (written after `with`), "dim" (an expression in a dim), "agree" (two dims that one index subscripts), "bounds" (an
+    undecided bounds obligation without indices).
+    `batch`: the operands whose broadcast batch dims `left`, which then is BATCH_SIZE alone, stands for.
     """
 
     left: Poly
@@ -138,10 +138,10 @@ class IndexValue:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """tensor[coords]; outside, or where a coordinate is no integer, `fill`; None: proven inside.
+    """tensor[coords]. Outside of the tensor, or if a coordinate is not an integer, it is `fill`. None: proven to be inside.
 
-    dtype is the tensor's storage dtype (operands and outputs: "T" or concrete) or, for a temporary,
-    its compute type. Reads of floating operands and outputs are always wrapped in a Cast.
+    dtype is the tensor's storage dtype (operands and outputs: "T" or concrete) or, for a temporary, its compute type. Reads of floating
+    operands and outputs are always wrapped in a Cast.
     """
 
     tensor: str
@@ -193,10 +193,9 @@ class Guard:
 class Reduce:
     """op over the terms of the box that pass all guards: sum prod max min any all argmax argmin.
 
-    The accumulator has the body's dtype, which for argmax and argmin differs from the result (i64:
-    the value that the index has at the term; of several indices, which start at 0, the term's
-    row-major number; -1 where there is no term). `mean` is a sum and a division, but where
-    `schedule/means.py` makes it a fold of a kernel. `sum` with no binder is a guarded term.
+    The accumulator has the body's dtype. The result of argmax and argmin is an i64: the value of the index at the term; with several
+    indices, which start at 0, the term's row-major number; -1 if there is no term. `mean` is a sum and a division, except where
+    `schedule/means.py` makes it a fold of a kernel. A `sum` without binders is a guarded term.
     """
 
     op: str

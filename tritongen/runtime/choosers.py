@@ -29,9 +29,9 @@ class Chooser:
     branches: dict[str, ast.If]
 
     def knobs(self, variant: str) -> dict[str, ast.expr]:
-        """What may be set freely: tiles, warps and stages whose rule speaks of no size of the call.
+        """The entries that may be set freely: tiles, warps and stages whose rule uses no size of the call.
 
-        The BLOCK that is a whole row is none; ROWS that is chosen to go with that BLOCK is.
+        A BLOCK that holds a whole row is not free. ROWS that is chosen for that BLOCK is.
         """
         assigned, entries = _parts(self.branches[variant])
         sizes = {

@@ -22,9 +22,10 @@ from torch.autograd import forward_ad
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Where an op whose batch dims' elements know nothing of each other has those dims.
+    """The position of the batch dims of an op whose batch elements are independent.
 
-    `operands`: the dims before and behind them, of each that has any; `outputs`: those before, of each.
+    `operands`: the numbers of dims before and behind them, for each operand that has batch dims. `outputs`: the numbers of dims before
+    them, for each output.
     """
 
     operands: Mapping[str, tuple[int, int]]
@@ -56,9 +57,9 @@ def _wider(
     places: Mapping[str, tuple[int, int]],
     size: int,
 ) -> dict[int, torch.Tensor]:
-    """The operands that have batch dims, by position, with the dim that is mapped in front of those.
+    """The operands that have batch dims, by position, with the mapped dim in front of the batch dims.
 
-    All have it, and so many behind it that they stand in line.
+    All of them get it, with as many batch dims behind it as are needed to align.
     """
     found = {}
     for k, (name, dim) in enumerate(zip(names, in_dims, strict=False)):

@@ -24,13 +24,13 @@ from tritongen.lib.alone import expanded, fitted
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """The op of the same module that is an op's gradient.
+    """The gradient of an op, which is an op of the same module. It returns the gradients of the operands and scalars in `wrt`, in order.
 
-    It gives the gradients of the operands and scalars in `wrt`, in order. `outputs`: the op's. `flags`: where
-    not all is always computed, its parameters that ask for each of `wrt`; what is not asked for may be None.
-    `before`: of operands that have dims before their batch dims, how many. `handed_on`: the operands whose gradient is
-    what comes in for an output, and where it is `along` dims, is the same along those of the operand; where no other is
-    left, the op has no name.
+    `name`: the name of the gradient. It is empty if all gradients are handed on.
+    `outputs`: the outputs of the op.
+    `flags`: the parameters that say which gradients are wanted, one for each of `wrt`. A gradient that is not wanted may be None.
+    `before`: the number of dims in front of the batch dims, for operands that have such.
+    `handed_on`: operands whose gradient is that of an output. If it is `along` dims, it is the same along those dims of the operand.
     """
 
     name: str
@@ -53,10 +53,10 @@ def keep_and_pull(
     handed_on: Mapping[str, str] = {},  # noqa: B006
     along: Mapping[str, tuple[int, ...]] = {},  # noqa: B006
 ) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """What a call leaves for its backward, `keep(ctx, values, output)`, and that, `pull(ctx, asked, *gradients)`.
+    """What a call saves for its backward, `keep(ctx, values, output)`, and the backward, `pull(ctx, asked, *gradients)`.
 
-    `names`: of the values; `asked`: of which of them a gradient is; `module`: what the names of the op's module
-    mean. The rest is as in `Backward`.
+    `names`: the names of the values. `asked`: for which of them a gradient is wanted. `module`: the names of the op's module. The rest
+    is as in `Backward`.
     """
 
     at = [names.index(name) for name in wrt]

@@ -42,9 +42,9 @@ Fits = Callable[[Sequence[Any]], tuple[int, ...] | None]
 
 
 def kind_of(values: Sequence[Any], varies: tuple[bool, ...]) -> tuple[Any, ...] | None:
-    """What decides how a call runs, hashable; None where it may not be replayed.
+    """A hashable key of what decides how a call runs. None if it may not be replayed.
 
-    `varies`: of which parameters a number decides nothing.
+    `varies`: the parameters whose numbers decide nothing.
     """
     if len(values) > len(varies) or asks_more() or is_watched():
         return None

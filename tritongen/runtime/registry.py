@@ -268,9 +268,9 @@ def _register(
 def _symbolic(
     name: str, taken: str, returned: str, params: tuple[Param, ...], overload: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The torch op as torch.compile calls it, where a Python float may change from call to call.
+    """The torch op as torch.compile calls it, if a Python float may change from call to call.
 
-    An op without run-time floats is called as it is.
+    An op without run-time floats is called directly.
     """
     if not any(p.kind == "optional" and p.type == "float" for p in params):
         return overload
@@ -306,9 +306,9 @@ def _rule(
     reason: str,
     precision: tuple[str, ...],
 ) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
-    """What a call leaves for its backward, and that, as `keep_and_pull`; or what says why there is none.
+    """What a call saves for its backward, and the backward, as `keep_and_pull` returns them; or a backward that raises the reason.
 
-    `ctx.answers` is left by others, where there is `precision`.
+    If there is `precision`, another function sets `ctx.answers`.
     """
     if backward is None:
         return without(function.__name__, reason)

@@ -39,7 +39,7 @@ _is_grad_enabled = torch.is_grad_enabled
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A call as it is replayed: `text` is what it does, or where `play` is None why it is not.
+    """A recorded call. `text` is what a replay does. If `play` is None, it is the reason why there is no replay.
 
     `fits`: whether another call is like it. `wants`: whether an operand requires a gradient.
     """
@@ -87,9 +87,9 @@ class Replay:
         otherwise: Callable[[Sequence[Any]], Any],
         differentiable: Callable[..., Any] = lambda run, pointers, *values: run(values, pointers),
     ) -> Callable[[Sequence[Any]], Any]:
-        """The function of a call's values, replayed where it can be; `otherwise` takes what is no call to replay.
+        """A function of a call's values that replays if it can. `otherwise` takes calls that are not replayed.
 
-        `differentiable(run, pointers, *values)` is `run(values, pointers)` where that wants a gradient.
+        `differentiable(run, pointers, *values)` is `run(values, pointers)` for a call that wants a gradient.
         """
         # Local names: looking these up costs a tenth of a call.
         entries, first, precision, missed = self.entries, self._first, self.precision, self._missed

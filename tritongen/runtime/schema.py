@@ -65,7 +65,7 @@ def answers_of(asked: tuple[str, ...], values: Sequence[Any]) -> dict[str, str]:
 
 
 def slots(params: tuple[Param, ...], precision: tuple[str, ...], symbolic: bool = False) -> str:
-    """All values by position; a scalar takes two: the number, and the 0-dim tensor in its place.
+    """All values by position. A scalar takes two slots: the number, and the 0-dim tensor in its place.
 
     `symbolic`: the number may be a torch.SymFloat.
     """
@@ -144,9 +144,9 @@ def split(name: str, params: tuple[Param, ...], args: Sequence[Any], kwargs: dic
 
 
 def without_symbols(params: tuple[Param, ...], values: Sequence[Any]) -> list[Any]:
-    """Those values, where each number that torch.compile has as a symbol is a 0-dim tensor instead.
+    """The values, where each number that torch.compile has as a symbol is a 0-dim tensor.
 
-    The schema's `float` would make a constant of it: another value would be another graph.
+    The schema's `float` would make it a constant, and another value would need another graph.
     """
     device = next(v.device for v in values if isinstance(v, torch.Tensor))
     found, at = list(values), 0

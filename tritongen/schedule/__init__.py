@@ -43,9 +43,9 @@ def plan_op(
     inner: ir.Op | None = None,
     aside: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """The plan of one verified op; `inner`: as it is evaluated, with the names that are used inside.
+    """The plan of one verified op. `inner`: the op as it is evaluated, with the names that are used inside.
 
-    `aside`: what stepped aside there, by which steps are called all the same.
+    `aside`: the names that were changed there. Steps are still called by them.
     """
     called = {new: old for old, new in aside.items()}
     own, checked, inner = name or op.name, op, inner or own_batches(op)[0]

@@ -56,9 +56,9 @@ def needed(op: ir.Op) -> list[ir.Nest]:
 
 
 def as_rounded(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
-    """Temporaries that are rounded to another type are of that type, as outputs are: `h[m, k] = T(silu(x[m, k]))`.
+    """Gives temporaries that are rounded to another type that type, as outputs have it: `h[m, k] = T(silu(x[m, k]))`.
 
-    The values are the same: stored they take less room, and products multiply them as they lie.
+    The values are the same. They take less memory when they are stored, and products multiply them as they are stored.
     """
     rounded = dict[str, str]()
 
@@ -80,10 +80,10 @@ def as_rounded(nests: tuple[ir.Nest, ...]) -> tuple[ir.Nest, ...]:
 
 
 def without_equal_terms(expr: ir.Expr) -> ir.Expr:
-    """One term where all terms of a sum, product or extreme are one or alike.
+    """Replaces a sum, product or extreme of one term, or of equal terms, by one term.
 
-    `max[j](x[m, j])` of a dim of size 1 is its term, and `sum[k < K](x[n])`, as the gradient of a mean has it,
-    K times its term: not a loop, nor a row of equal numbers in the registers of every thread.
+    `max[j](x[m, j])` over a dim of size 1 is its term. `sum[k < K](x[n])`, as a mean's gradient has it, is K times its term. It needs no
+    loop, and no row of equal numbers in the registers of every thread.
     """
 
     def change(node: ir.Expr) -> ir.Expr:
@@ -252,7 +252,7 @@ def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
 
 # ---- one name for one dim -----------------------------------------------------------------------
 def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
-    """Indices that subscript the same dim of the same tensor over the same range share a name.
+    """Gives indices that subscript the same dim of the same tensor over the same range one name.
 
     `taken`: names that no index may get, those of tensors and sizes.
     """

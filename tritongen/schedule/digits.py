@@ -60,9 +60,9 @@ def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:
 
 
 def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
-    """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index.
+    """A nest with an index as two digits, f1 * q + f0. Unchanged if it has no such index.
 
-    What is read at f // (q * r), is at f1 // r.
+    A read at f // (q * r) is a read at f1 // r.
     """
     if not any(
         b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))

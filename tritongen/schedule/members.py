@@ -29,10 +29,10 @@ from tritongen.schedule.canonical import substitute_indices
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A contraction's roles: indices by role, and the two factors.
+    """The roles of a contraction: its indices by role, and the two factors.
 
-    Where left slides a window over m (a convolution), `taps` are the reduced indices that walk the
-    window; k holds the others, the channels.
+    If the left factor slides a window over m (a convolution), `taps` are the reduced indices of the window, and k holds the others, the
+    channels.
     """
 
     batch: tuple[ir.Binder, ...]
@@ -110,10 +110,10 @@ def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
 
 # ---- values computed where they are read --------------------------------------------------------
 class Virtual(dict[str, ir.Nest]):
-    """Pointwise temporaries by name, and what was found with them.
+    """Pointwise temporaries by name, with cached results.
 
-    Each root is tried with each group by each class. In a chain of norms these ask for the same lines and the same
-    reads again and again; each answer is made once. Nothing may be added behind the first question.
+    Each class tries each root with each group. In a chain of norms these ask for the same lines and the same reads again and again, so each
+    answer is computed once. Nothing may be added after the first question.
     """
 
     __slots__ = ("lines", "pasted", "products")
@@ -204,7 +204,7 @@ def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
 def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
     """A temporary read with `else`: inside its dims its value, outside the fill.
 
-    The `where` keeps no read of the value inside its own tensor: each gets a fill, which nobody sees.
+    The `where` does not keep a read of the value inside of its own tensor. So each such read gets a fill, whose value is never used.
     """
     assert read.fill is not None
     tests: list[ir.Expr] = []

@@ -98,9 +98,9 @@ def is_mean(e: ir.Expr, fold: ir.Nest, row: Row) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A row of the table of pairs; its texts are the row of that name in `emit/folds.py`.
+    """A row of the table of pairs. Its texts are the row of that name in `emit/folds.py`.
 
-    `state`: the names of the numbers that one part of a row leaves. `by_lane`: whether a lane may keep some of its own.
+    `state`: the names of the numbers that one part of a row stores. `by_lane`: whether a lane may keep its own state.
     """
 
     found: Callable[[ir.Nest, ir.Nest, Row], Pair | None]

@@ -21,10 +21,10 @@ Rule = str  # a size expression, parsed by schedule.rules
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Indices that one tile dim walks together, outermost first: `row` = (n, g), `col` = (c, h, w).
+    """Indices that one tile dim covers together, the outermost first: `row` = (n, g), `col` = (c, h, w).
 
-    Where other indices stand between its digits in memory, a tile walks the last `tail` of them, one
-    run, and the ones before, `outer`, are numbers of the program or of a turn of its loop.
+    If other indices stand between its digits in memory, a tile covers the last `tail` of them, which are one run. The digits before,
+    `outer`, are numbers of the program or of a step of its loop.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor as one kernel sees it: reshaped to `shape`, dim k walked by the digits `runs[k]`.
+    """A tensor as one kernel sees it: reshaped to `shape`, where the digits `runs[k]` index dim k.
 
-    `order`: its dims as they stand before that, where not as they are.
+    `order`: the order of its dims before that, if it differs from their own.
     """
 
     tensor: str
@@ -82,9 +82,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One walk over the reduced axis: the folds that need nothing but earlier levels' results.
+    """One pass over the reduced axis: the folds that depend only on results of earlier levels.
 
-    Of a pair, the second fold is in the level of the first.
+    The second fold of a pair is in the level of the first.
     """
 
     folds: tuple[str, ...]
@@ -95,10 +95,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
-    """One kernel: its skeleton, what its tile walks, what it computes and what it stores.
+    """One kernel: its skeleton, the axes of its tile, what it computes and what it stores.
 
-    `nests` holds, in order, every value the kernel computes; `views` how it sees the tensors it
-    touches (a tensor without a view is addressed dim by dim); `levels` is for walks that loop.
+    `nests` holds, in order, every value that the kernel computes. `views` says how it sees the tensors that it touches; a tensor without a
+    view is addressed dim by dim. `levels` is for kernels that loop.
     """
 
     name: str
@@ -130,10 +130,10 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel over a grid; it takes the variant's config, and where it has one its own says more or otherwise.
+    """A kernel over a grid. It takes the variant's config. A config of its own adds to it or overrides it.
 
-    Of a kernel that `splits`: `part`, whether programs leave parts of sums, and store no outputs; `scratch`, where they
-    leave them, or take those of launches before; PARTS in its grid is 1 where the config has none.
+    For a kernel that `splits`: `part` says whether programs store parts of sums instead of outputs. `scratch` is where they store them, or
+    where they load those of earlier launches. PARTS in its grid is 1 if the config has none.
     """
 
     kernel: str
@@ -145,10 +145,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one variant takes, by a function of `lib.estimates`.
+    """The estimated time of one variant, by a function of `lib.estimates`.
 
-    `kind`: how factors come to the tensor cores. `asked`: what else its parameters are, in front of those that all
-    variants of a step share (`estimates.shared`).
+    `kind`: how factors come to the tensor cores. `asked`: its other arguments, in front of those that all variants of a step share
+    (`estimates.shared`).
     """
 
     model: str
@@ -160,10 +160,9 @@ class Estimate:
 class Variant:
     """One way to run a step. `config` are (name, rule) pairs; upper-case names are constexprs.
 
-    `requires`: what its kernels rely on to be right, and what of the device they need: wherever it holds the
-    variant may be forced (`proof/variants.py`). `when`, which implies it, says where it is chosen: of the
-    variants that have an `estimate` and hold the one that takes least, where none does the first of the others.
-    Others that stand before them come first.
+    `requires`: what its kernels need to be right, of the call and of the device. Where it holds, the tests may force the variant
+    (`proof/variants.py`). `when` implies it, and says when the variant is chosen. Of the variants that have an `estimate` and hold, the one
+    with the least estimate is taken. If none holds, the first of the others is taken. Others that stand before them come first.
     """
 
     name: str
@@ -180,7 +179,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """An operand that a variant wants with another dim innermost: copied by `tritongen.lib` where it does not lie so.
+    """An operand that a variant needs with another dim innermost. `tritongen.lib` copies it if it is stored otherwise.
 
     `order` are the operand's dims as the copy stores them, the innermost last.
     """
@@ -278,9 +277,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One typing of an op, as steps; `scratch` are the temporaries that pass between steps.
+    """One typing of an op, as steps. `scratch` are the temporaries that pass between steps.
 
-    `name` is the op's, with the kind behind it where there are several typings.
+    `name` is that of the op, followed by the kind if there are several typings.
     """
 
     name: str

@@ -153,11 +153,11 @@ def unsplit(loop: KernelPlan, along: bool) -> str:
 
 
 def least_columns(loop: KernelPlan, merges: bool, along: bool) -> str:
-    """Above which rows are shared.
+    """The number of columns above which programs share a row.
 
-    Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
-    takes 182 us for 4,096 such rows, so about 6 for these. Few rows across memory make few tiles: 104 of 4,728 took
-    155 us in two programs, 405 of 1,688 128 in seven.
+    Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768; eager takes 14. One launch takes 182 us for 4,096
+    such rows, so about 6 for these. Few rows across memory make few tiles: 104 of 4,728 took 155 us in two programs, 405 of 1,688 took 128
+    in seven.
     """
     least = "8192" if merges or loop.axes[1].tail else "32768"
     if along:

@@ -55,10 +55,10 @@ def asked(step: Step, variant: Variant) -> set[str]:
 
 
 def free(step: Step, kernel: str) -> tuple[str, ...]:
-    """What decides about speed alone, wherever the kernel is launched; nothing for one that is not tuned.
+    """The entries that only decide about speed, wherever the kernel is launched. Empty for a kernel that is not tuned.
 
-    Programs that wait for each other have to be on the GPU together, which warps and tiles decide. A launch with a config
-    of its own takes little time beside the one in front of it.
+    Programs that wait for each other must be on the GPU together, which warps and tiles decide, so they are not tuned. Nor is a launch with a
+    config of its own, which takes little time beside the one in front of it.
     """
     runs = launched(step, kernel)
     if step.kernel(kernel).counter or not runs or any(run.config for _, run in runs):

@@ -93,10 +93,10 @@ def _derived(
 def _neighbours(
     variant: Variant, chooser: Chooser, facts: Mapping[str, int]
 ) -> Iterator[Candidate]:
-    """One knob changed: stages first where there are any, then warps, then tiles.
+    """Candidates with one knob changed: stages first if there are any, then warps, then tiles.
 
-    On an H200 a stage more or less won two of three matmuls (1.25x at 1024^3, 1.12x at 2048^3), other
-    warps none; a wide softmax won by its BLOCK (1.06x).
+    On an H200 one stage more or less won two of three matmuls (1.25x at 1024^3, 1.12x at 2048^3). Other warps won none. A wide softmax
+    won by its BLOCK (1.06x).
     """
     base = config_of(variant, facts, {})
     free = chooser.knobs(variant.name)
