@@ -112,9 +112,9 @@ class Addressing(Parameters):
         return self.read(ir.Read(atom.tensor, atom.coords, fill, self.dtype_of(atom.tensor)), cast)
 
     def _floored(self, atom: Floor | Mod) -> str | None:
-        """A quotient or remainder that Triton, which rounds towards zero, would not floor; None: it would.
+        """A quotient or remainder that Triton would not floor, because it rounds towards zero. None if Triton gives the floor.
 
-        What no index changes the host divides, once; and what is known as the kernel is compiled Python does.
+        The host divides once what no index changes. Python divides what is known when the kernel is compiled.
         """
         num, den = atom.num, atom.den
         alone = is_size(num) and is_size(den)
@@ -130,7 +130,7 @@ class Addressing(Parameters):
         return f"{helper}({self.size(num)[0]}, {self.size(den)[0]})"
 
     def _not_negative(self, p: Poly) -> bool:
-        """Whether p is plainly a sum of products of indices and sizes, or found to be at least 0.
+        """Whether p is a sum of products of indices and sizes, or proven to be at least 0.
 
         Constants may be negative, and so may an index whose range starts below 0.
         """
@@ -215,10 +215,10 @@ class Addressing(Parameters):
         return out
 
     def counted(self, p: Poly) -> str:
-        """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits.
+        """An extent as a divisor. A product of sizes is passed as an argument, because it may need 64 bits.
 
-        Some phases of a transposed convolution have no taps, and their loop no turn: but what it divides by is
-        hoisted, and from `x % 0`, which has no meaning, LLVM would conclude that there are some.
+        Some phases of a transposed convolution have no taps, so their loop has no step. But the divisor is hoisted out of the loop. From
+        `x % 0`, which is undefined, LLVM would conclude that there are taps.
         """
         if counts := indices(p) & set(self.lets):
             p = substitute(
@@ -350,9 +350,9 @@ class Addressing(Parameters):
         return self._named(p, self._dim_name(tensor, dim))
 
     def undivided(self, p: Poly) -> Poly:
-        """p with the number of an axis in place of its digits, where they make it up: `n` for `n % C + n // C * C`.
+        """p with the number of an axis in place of its digits, if they make it up: `n` for `n % C + n // C * C`.
 
-        Triton sees that lanes along an axis lie side by side, but not that those of its digits do.
+        Triton sees that lanes along an axis are adjacent, but not that lanes along its digits are.
         """
         parts = affine(p)
         weights = {a.name: w for a, w in parts[0].items() if isinstance(a, Idx)} if parts else {}

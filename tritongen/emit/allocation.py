@@ -38,7 +38,7 @@ class _Reads:
 def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ...]) -> str:
     """The expression that allocates an output.
 
-    `keeps`: the layouts that its kernels can store; `together`: the outputs of one kernel, which lie alike.
+    `keeps`: the layouts that its kernels can store. `together`: the outputs of one kernel, which share a layout.
     """
     shape, dtype = _shape(op, output), _dtype(op, output)
     plain = f"torch.empty({shape}, dtype={dtype}, device={op.tensors[0].name}.device"

@@ -62,10 +62,10 @@ FREE = Bounds()
 
 
 def bounds_of(writer: KernelWriter, guards: tuple[ir.Guard, ...], size: dict[str, str]) -> Bounds:
-    """The loop takes the terms that any row may have: no block of k is read that no row of the tile has.
+    """The bounds of a loop that takes the terms of any row of the tile. It reads no block of k that no row needs.
 
-    A guard that speaks of no row is then said. One of a row, `k <= i`, is for that row to ask; up to the
-    largest of its ends each k counts in some row, and that is all that the other factor asks.
+    A guard that names no row is then satisfied. A guard on a row, such as `k <= i`, is checked for each row. Up to the largest of its ends each
+    k counts in some row, which is all that the other factor must check.
     """
     hoist(writer, (g.poly for g in guards))
     summed = {d.index for axis in writer.kernel.axes[3:] for d in axis.digits}

@@ -76,9 +76,9 @@ def rule_text(rule: str, renames: dict[str, str]) -> str:
 
 
 def config_call(config: dict[str, str], named: Collection[str] = ()) -> tuple[str, list[str]]:
-    """What makes the config, and its arguments: a tile of a product by its numbers, anything else by its names.
+    """The function that makes a config, and its arguments: a product's tile by its numbers, anything else by names.
 
-    Entries that are `named` can be spoken of behind where they stand.
+    Later entries may use entries that are `named`.
     """
     told = {
         n: f"{n}=({n} := {text})" if n in named else f"{n}={text}" for n, text in config.items()

@@ -46,10 +46,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Collisions:
-    """`inside`, `host`: names that step aside in kernels and launches, and in what the public calls.
+    """`inside`, `host`: the names that must change in kernels and launches, and in what the public function calls.
 
-    `suffix` stands behind the op's name in those of its `functions`, where one would be called as something
-    else is. `words`: what its code says. `outside`: what of it is the module's, or Python's.
+    `suffix` stands behind the op's name in its `functions`, if one of them collides. `words`: the names that its code uses. `outside`: those
+    of them that belong to the module or to Python.
     """
 
     inside: frozenset[str] = frozenset()
@@ -79,9 +79,9 @@ def marked(op: ir.Op, marks: Marks) -> ir.Op:
 def collisions(
     source: str, op: ir.Op, marks: Marks, taken: Set[str], configs: Set[str] = frozenset()
 ) -> Collisions:
-    """What the marked text of an op would have collide without its marks; `taken`: functions of other ops.
+    """The names of an op that would collide without the marks of its text. `taken`: functions of other ops.
 
-    `configs`: what a launch passes as `**config`, which its text does not say.
+    `configs`: the entries that a launch passes as `**config`, which are not in its text.
     """
     tree = ast.parse(source)
     functions = [f for f in tree.body if isinstance(f, ast.FunctionDef)]
@@ -115,9 +115,9 @@ def collisions(
 
 
 def _words(function: ast.FunctionDef) -> Iterator[str]:
-    """The names that a function says, its parameters and those of kernels and configs among them.
+    """The names that a function uses, with its parameters and those of kernels and configs.
 
-    Annotations are the module's to read.
+    The module reads annotations.
     """
     yield from (a.arg for a in function.args.args)
     for statement in function.body:

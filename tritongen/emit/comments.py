@@ -24,9 +24,9 @@ WIDTH = 80  # of a comment, which stands at most 20 columns in
 
 
 def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
-    """A reducer that alone its line follows from has that line's: `mu[...] = mean[d](x[..., d])` above the sum.
+    """The comments of values. A reducer that alone determines its line has that line's comment: `mu[...] = mean[d](x[..., d])` above the sum.
 
-    So has one that the language has no line for. Some lines of gradients have no comment.
+    So has a reducer for which the language has no line of its own. Some lines of gradients have no comment.
     """
     # A line may read a value that no kernel computes separately any more.
     dims = {**{nest.name: nest.dims for nest in plan.inner.nests}, **dims}

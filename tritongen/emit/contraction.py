@@ -124,9 +124,9 @@ def product_view(
 def open_axes(
     writer: KernelWriter, names: tuple[str, ...] = AXES, without: str = ""
 ) -> dict[str, str]:
-    """The spec's indices by what a template walks: m is [BLOCK_M, 1], n [1, BLOCK_N], k either by side.
+    """The spec's indices by the template's axes: m is [BLOCK_M, 1], n is [1, BLOCK_N], k is either.
 
-    Their extents, `without` that of an axis that the kernel does not ask for.
+    Returns their extents. `without`: an axis whose extent the kernel does not need.
     """
     size = {}
     for axis, name in zip(writer.kernel.axes, names, strict=False):
@@ -250,7 +250,7 @@ def with_parts(writer: KernelWriter, sums: Iterable[Sum]) -> list[Sum]:
 
 
 def factor_dtype(writer: KernelWriter, head: ir.Nest, narrow: str) -> str:
-    """What factors are converted to, where the call may compute in f64 though they are stored as less.
+    """The dtype that factors are converted to, if the call may compute in f64 while they are stored in a narrower type.
 
     tl.dot takes factors and sums in f64, or neither.
     """
@@ -396,7 +396,7 @@ def mask_tile(writer: KernelWriter, size: dict[str, str]) -> str:
 
 
 def forget_columns(writer: SlidingWriter) -> None:
-    """Columns are decoded again for each half of a tile: what a whole one stores has an address an element.
+    """Makes each half of a tile decode its columns again. Otherwise a whole tile keeps one address per stored element.
 
     (Triton 3.7, behind a transposed convolution in 128 x 128: 1,560 bytes spilled a thread; in halves 8.)
     """

@@ -16,7 +16,7 @@ from tritongen.ir.linear import linear_in
 
 
 def asks_of(item: OpPlans) -> tuple[str, ...]:
-    """What a call asks about products of f32: a backward goes by its forward's answers.
+    """The questions of a call about products of f32. A backward uses the answers of its forward.
 
     So an op without such products asks for its backward, as attention of half types does.
     """

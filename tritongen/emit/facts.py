@@ -57,9 +57,9 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
 
 
 def fact_names(context: Context, step: Step) -> dict[str, str]:
-    """What each size of the plan is called in the launch: `M` may be a size of the spec, and another one.
+    """The name of each size of the plan in the launch: `M` may be another size in the spec.
 
-    A type parameter may be called so too, since a launch speaks of none.
+    A type parameter may have the same name, because a launch uses no type parameter.
     """
     scope, names = names_of(context.op) - {p.name for p in context.op.typarams}, {}
     for name, p in step.facts:
@@ -251,9 +251,9 @@ def _stride(step: Step, view: View, run: int) -> str:
 
 
 def touched(step: Step) -> tuple[str, ...]:
-    """Tensors that a step's kernels take, operands first; those of copies, which their launch alone knows.
+    """The tensors that a step's kernels take, operands first. Only the launch knows tensors of copies.
 
-    Not what one of its kernels leaves for the next.
+    Tensors that one kernel stores for the next are not included.
     """
     copies = {p.stored: p.tensor for v in step.variants for p in v.packs if p.stored}
     names: dict[str, None] = {}

@@ -15,9 +15,9 @@ NO_PLACE = "2147483647"  # the place of a masked lane: later than any other
 
 @dataclass(frozen=True, slots=True)
 class Monoid:
-    """Texts by the kind of the terms: float, int, bool; LOWEST and HIGHEST stand for the ends of an int type.
+    """Texts of a reducer by the kind of its terms: float, int, bool. LOWEST and HIGHEST stand for the ends of an int type.
 
-    `{a}` and `{b}` are states, `{t}` is one of many lanes, of which a mean's hold `{count}` terms where `{inside}`.
+    `{a}` and `{b}` are states. `{t}` is a state of many lanes. For a mean, `{count}` terms lie where `{inside}`.
     """
 
     start: dict[str, str]  # what an empty or masked lane holds: of two variables, the first
@@ -84,9 +84,9 @@ MONOIDS |= {f"arg{extreme}": _of_places(extreme) for extreme in ("max", "min")}
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two folds taken together: a state, each variable with its name, shape and identity; a block `{x}` enters it.
+    """Two folds that one pass computes: each variable of the state with its name, shape and identity. A block `{x}` enters it.
 
-    `{s[0]}` is the first variable, `{count}` how many terms a block has.
+    `{s[0]}` is the first variable, `{count}` the number of terms of a block.
     """
 
     state: tuple[tuple[str, str, str], ...]

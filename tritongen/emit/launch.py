@@ -76,9 +76,9 @@ def launch_view(
     values: tuple[str, ...],
     alone: bool,
 ) -> LaunchView:
-    """`tensors`, `values`: every tensor, and scalar or constant, that the launch function may take, in order.
+    """The view of a launch function. `tensors`, `values`: the tensors, scalars and constants that it may take, in order.
 
-    `alone`: the op's only step takes them all; one of several takes what its lines name.
+    `alone`: the op's only step takes all of them. One of several steps takes those that its lines use.
     """
     views = {v.tensor: v for k in step.kernels for v in k.views}
     one_batch_lines = batches_first(context, step)
@@ -258,9 +258,9 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
 
 
 def batches_first(context: Context, step: Step) -> list[str]:
-    """All tensors with one batch dim, where further lines number dims.
+    """All tensors with one batch dim, if later lines number dims.
 
-    So do facts of products whose variants see operands each in another way, and orders of what slides.
+    They do in facts of products whose variants see operands in different ways, and in orders of sliding operands.
     """
     batched = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
     shared = all(step.is_shared(t) for t in batched) and not any(k.slides for k in step.kernels)
@@ -385,9 +385,9 @@ def scratch_lines(
     alike: dict[str, str],
     where: Mapping[str, str],
 ) -> list[str]:
-    """Storage for the temporaries that pass between steps.
+    """Memory for the temporaries that pass between steps.
 
-    `alike`: the output that one lies as; `where`: the condition under which one is wanted, if not always.
+    `alike`: the output whose layout one has. `where`: the condition under which one is needed, if not always.
     """
     lines = compute_lines(context, [n.dtype for n in scratch], is_wide_text(context))
     first = context.op.tensors[0].name

@@ -150,9 +150,9 @@ def given_by_config(
     renames: dict[str, str],
     measured: Collection[str],
 ) -> list[str]:
-    """`**config`, without what only grids and workspaces go by, and with what the launch says otherwise.
+    """`**config`, without entries that only grids and workspaces use, and with what the launch overrides.
 
-    What is `measured` comes from a table; then, and where little of the config is taken, that is said entry by entry.
+    `measured` entries come from a table. Then, and if few entries of the config are used, they are passed one by one.
     """
     own = [f"{n}={rule_text(rule, renames)}" for n, rule in launch.config if n != "PASS"]
     said_again = measured or {n for n, _ in variant.config} & dict(launch.config).keys()

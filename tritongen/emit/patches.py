@@ -177,10 +177,10 @@ def places_of(writer: KernelWriter, patch: Patch) -> list[Place]:
 def factors(
     writer: KernelWriter, head: ir.Nest, patch: Patch, size: dict[str, str]
 ) -> tuple[Factor, Factor, list[str]]:
-    """The patch and the rows that it is multiplied with, and the host's lines that describe the operands.
+    """The patch and the rows that it is multiplied with, and the host lines that make their descriptors.
 
-    The patch is the second factor: the first one would come to tl.dot through registers once it is
-    reshaped, out of a buffer that Triton 3.6 refills too early.
+    The patch is the second factor. As the first factor it would come to tl.dot through registers once it is reshaped, from a buffer that
+    Triton 3.6 refills too early.
     """
     left, right = (operand(side) for side in head.fold.factors)
     assert left is not None and right is not None

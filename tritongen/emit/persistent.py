@@ -45,9 +45,9 @@ def persistent_view(writer: KernelWriter) -> KernelView:
 def tiles_view(
     writer: KernelWriter, size: dict[str, str], setup: Sequence[str], parts: int, **fields
 ) -> KernelView:
-    """The view of tiles one after another, stored in so many `parts` of their columns.
+    """The view of a loop over tiles, which are stored in so many `parts` of their columns.
 
-    What a batch is decoded to stands with each tile, what m and n are decoded to with its stores.
+    Decoded batch indices stand with each tile, decoded m and n with its stores.
     """
     per_tile, writer.prologue = writer.prologue, []
     mask_tile(writer, size)

@@ -42,9 +42,9 @@ from tritongen.schedule.plan import Level, Pair
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How a kernel walks: how many terms a block has, the number of its first one, whether it meets all.
+    """How a kernel steps through a row: the number of terms of a block, the number of its first term, whether it meets all.
 
-    `final` is None for a kernel whose launches say that.
+    `final` is None for a kernel whose launches decide it.
     """
 
     count: str

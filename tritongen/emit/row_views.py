@@ -53,9 +53,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A fold, or a pair of them: the steps that a kernel takes it through, in this order.
+    """A fold, or a pair of them: its steps in a kernel, in this order.
 
-    A kernel that may leave the state of a part, or take those that were left, has `settle`, `parts` and `merge` as well.
+    A kernel that may store the state of a part, or load stored states, also has `settle`, `parts` and `merge`.
     """
 
     start: tuple[Variable, ...] = ()

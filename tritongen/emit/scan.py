@@ -220,7 +220,7 @@ def term_of(writer: KernelWriter, nest: ir.Nest, mask_redundant: bool, masks: di
 
 @contextmanager
 def within_range(writer: KernelWriter, nest: ir.Nest, masks: dict) -> Iterator[str]:
-    """Where the terms do not fill the walked axis (`k < d` has none at 0), masks say so.
+    """Masks, if the terms do not fill the scanned axis (`k < d` has none at 0).
 
     `masks`: range -> (its name, what was loaded under it).
     """

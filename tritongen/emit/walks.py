@@ -32,10 +32,10 @@ SHARED = {"PASS": 0, "PARTS": 1, "PARTS_POW2": 1}
 
 # ---- kernels -------------------------------------------------------------------------------------
 def loop(writer: KernelWriter) -> KernelView:
-    """Every level in turn, then the values over the whole tile; values of rows are stored behind the last level.
+    """Rows in blocks: all levels, then the values over the whole tile. Values of rows are stored behind the last level.
 
-    With a PASS, a launch folds one level of one CHUNK of some rows, and merges what was left of those before; values of
-    rows are then stored by the first part, those of tiles by all.
+    With a PASS, a launch folds one level of one CHUNK of some rows, and merges the stored states of earlier levels. Then the first part
+    stores values of rows, and all parts store values of tiles.
     """
     tile = open_walk(writer)
     first, *levels = writer.kernel.levels

@@ -78,9 +78,9 @@ class WindowWriter(KernelWriter):
         self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
 
     def unsaid(self, cols: str) -> tuple[str, ...]:
-        """Sizes, quoted, that the JIT must not specialise on, where loads are filled with infinities.
+        """Sizes, quoted, on which the JIT must not specialise, if loads are filled with infinities.
 
-        Not the extent of lanes that no window slides along: what divides it makes loads wide.
+        The extent of lanes that no window slides along is not among them: its divisors make loads wide.
         """
         lane = self.kernel.axes[2].digits[0].index
         found = [read for n in self.kernel.nests for read in reads(n.body)]
@@ -123,10 +123,9 @@ class WindowWriter(KernelWriter):
         return self.opened[place]
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
-        """(what varies along the rows) & (what varies along the columns).
+        """(the part that varies along the rows) & (the part that varies along the columns).
 
-        A step that leaves the box is not asked for: that would make equal loads differ. What it reads
-        is held inside its tensor instead.
+        A step that leaves the box is not masked, because equal loads would then differ. Its reads are kept inside of their tensor instead.
         """
         row, step, col = self.kernel.axes
         sides: tuple[list[str], list[str]] = [], []
@@ -211,10 +210,10 @@ def windows(writer: WindowWriter, nests: list[ir.Nest]) -> Reducers:
 
 
 def lines_of(writer: WindowWriter, nests: list[ir.Nest]):
-    """The binders that step from line to line of a window, those along one, and whether steps share lines.
+    """The binders that step from line to line of a window, those along a line, and whether steps share lines.
 
-    A line is what the windows of two steps have in common: what is read of it depends on the step and
-    on its number in the window together, never on one of them alone.
+    A line is what the windows of two steps share: its reads depend on the step and on its number in the window together, never on one of
+    them alone.
     """
     binders = nests[0].fold.binders
     used = [indices(p) for n in nests for p in coordinates(n.body)]

@@ -104,7 +104,7 @@ def launches_of(
 ) -> Iterator[tuple[str, str, bool, trace.Launch]]:
     """Every kernel that some variant would launch, once for each config.
 
-    In front the variant, the precision, and whether the call comes this way of its own.
+    Each comes with its variant, the precision, and whether the call takes this way by itself.
     """
     seen: set[tuple[Any, ...]] = set()
     for way, word in product(ways(plan), precisions_for(plan, choice, target)):

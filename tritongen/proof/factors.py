@@ -32,7 +32,7 @@ _UNSPLIT = 2.0**128 - 2.0**116  # from here on a number in TF32 is infinite
 def words_of(op: Op, exact: Collection[str] = ()) -> set[str]:
     """How the sums of products of an op are computed in f32, as spec, switches and `with` say now.
 
-    But for those that only multiply what lies in `exact`: operands of half types have no digits to lose.
+    Sums that only multiply factors in `exact` are left out: operands of half types have no digits to lose.
     """
 
     def is_exact(factor: Expr) -> bool:
@@ -65,9 +65,9 @@ def _apart(nest: Nest) -> Expr:
 
 # ---- digits ---------------------------------------------------------------------------------------
 def tf32(x: torch.Tensor) -> torch.Tensor:
-    """The first 11 binary digits of numbers in f64: what the tensor cores of Hopper take of an f32.
+    """The first 11 binary digits of numbers in f64: the part of an f32 that Hopper's tensor cores use.
 
-    Rounding first (cvt.rna, as CUTLASS does) would lose half as much at most, and never more than this.
+    Rounding first (cvt.rna, as CUTLASS does) would lose at most half as much, and never more than this.
     """
     return (x.contiguous().view(torch.int64) >> 42 << 42).view(torch.float64)
 

@@ -124,9 +124,9 @@ def largest_error(given: torch.Tensor, expected: Expected) -> float:
 def no_worse_than_torch(
     got: torch.Tensor, theirs: float, expected: Expected, times: float
 ) -> Verdict:
-    """Against torch's own largest error, a few units in the last place aside.
+    """Compares with torch's own largest error, allowing a few units in the last place.
 
-    Says nothing of f64, where the oracle is no better than torch, nor of a few elements, where luck decides.
+    It does not judge f64, where the oracle is no better than torch, or a few elements, where chance decides.
     """
     if got.dtype == torch.float64 or got.numel() < FEW:
         return Verdict(True)

@@ -112,9 +112,9 @@ def run_jobs(
     timeout: float = 600,
     say: Say = nobody,
 ) -> Iterator[Report]:
-    """A report for each job, as they finish; processes end with the iterator, however that ends.
+    """Yields a report for each job, in the order in which they finish. The processes end with the iterator, however it ends.
 
-    What compiles for a target has a process of its own for four that run kernels.
+    There is one process that compiles for a target for every four that run kernels.
     """
     reports: Reports = queue.SimpleQueue()
     parts = [parts_of(job) for job in jobs]

@@ -122,11 +122,13 @@ def run_spec(
     gradients: bool = False,
     say: Say = nobody,
 ) -> dict[str, Any]:
-    """Every op and typing of the file; stops drawing examples when `seconds` have passed.
+    """Tests every op and typing of the file. It stops drawing examples when `seconds` have passed.
 
-    `source` is proved in place of the module that the spec gives: one that was edited, or an old one.
-    `stop`: at the first example that fails. `part`: the examples part, part + parts, ... alone.
-    `gradients`: those that are derived, too, on a fifth of the examples. `say` is told what is being done.
+    `source`: a module to test in place of the spec's own, such as an edited or an old one.
+    `stop`: stop at the first example that fails.
+    `part`: test only the examples part, part + parts, ...
+    `gradients`: also test derived gradients, on a fifth of the examples.
+    `say`: gets the progress.
     """
     warnings.filterwarnings("ignore", message=".*cached copy.*")
     warnings.filterwarnings("ignore", message="Using a target size")  # refs of ops that broadcast

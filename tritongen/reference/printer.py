@@ -47,9 +47,9 @@ PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
 
 
 def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
-    """`def <op>_reference(...)` for all typings of one op, a logical line an entry, not yet laid out.
+    """`def <op>_reference(...)` for all typings of one op: one logical line per entry, without layout.
 
-    `name`: what it is called instead; `mark`: as in `Names`.
+    `name`: another name for it. `mark`: as in `Names`.
     """
     doc = f"The spec of {typings[0].name} in torch, line by line."
     bodies = [_by_nests(op, mark) for op in typings]
